@@ -1,0 +1,166 @@
+"""Correction heads: they turn independent per-slot predictions into path-dependent ones.
+
+A head adds to the base logits of the candidates of a depth, given a state that has read the path so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dartree_exp.drafters.block import Block
+
+
+class CorrectionHead(Protocol):
+    """Depth d (1..D) is corrected iff d > `pure_draft_prefix_len`; the state reads every token, the root first.
+
+    States are tensors whose dim 0 is nodes. What `prepare` returns is the head's own business and lives one round.
+    """
+
+    pure_draft_prefix_len: int
+
+    def start(self, root: int) -> Tensor:
+        """State [1, S] after reading the root."""
+
+    def prepare(self, block: Block, candidate_ids: Tensor) -> Any:
+        """Tables of this round; candidate_ids are target ids, int64 [D, K]."""
+
+    def correction(self, prepared: Any, state: Tensor, depth: int) -> Tensor:
+        """[N, K] to add to the base logits of the candidates of `depth`, for N parents."""
+
+    def advance(self, prepared: Any, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
+        """State [M, S] after reading token [M] at `depth`, below rows parent [M] of `state`."""
+
+
+class PrefixGRU(nn.Module):
+    """One GRU layer without biases, gates in the order r, z, n; parameter names as in torch.nn.GRU."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.weight_ih_l0 = nn.Parameter(torch.empty(3 * width, inputs))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(3 * width, width))
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -(width**-0.5), width**-0.5)
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Input part [..., 3G] of the gates for inputs [..., H]; it needs no state, so whole blocks go at once."""
+        return F.linear(inputs, self.weight_ih_l0)
+
+    def step(self, read: Tensor, state: Tensor) -> Tensor:
+        """Next state [N, G] from `read` [N, 3G] and state [N, G]."""
+        in_r, in_z, in_n = read.chunk(3, dim=-1)
+        st_r, st_z, st_n = F.linear(state, self.weight_hh_l0).chunk(3, dim=-1)
+        update = torch.sigmoid(in_z + st_z)
+        new = torch.tanh(in_n + torch.sigmoid(in_r + st_r) * st_n)
+        return new + update * (state - new)
+
+
+@dataclass(frozen=True)
+class GRUTables:
+    """Per-round tables of the GRU head."""
+
+    slots: Tensor  # [D, E], the slot part of the split projection
+    rows: Tensor | None  # [D, K, E], output rows of the candidates; None where K is so large that they are not copied
+    candidate_ids: Tensor  # int64 [D, K]
+
+
+class GRUHead(nn.Module):
+    """Domino's head (arXiv 2605.29707): correction = W2 silu(W1 [z ; s]), z the slot's hidden, s a GRU over the path.
+
+    W1 is used in two parts, W1 [z ; s] = W1z z + W1s s, so that the slot part is one product per round.
+    The GRU reads rows of the target's embedding table: call `bind` before drafting. The published runtime also tabulates
+    W_ih times every embedding ([V, 3G], 0.9 GB on Qwen3-8B); a draft tree has too few nodes for that to pay.
+    """
+
+    def __init__(
+        self, hidden_size: int, vocab_size: int, gru_hidden_dim: int, emb_dim: int, pure_draft_prefix_len: int
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.pure_draft_prefix_len = pure_draft_prefix_len
+        self.prefix_gru = PrefixGRU(hidden_size, gru_hidden_dim)
+        self.embed_proj = nn.Sequential(
+            nn.Linear(hidden_size + gru_hidden_dim, emb_dim, bias=False),
+            nn.SiLU(),
+            nn.Linear(emb_dim, vocab_size, bias=False),
+        )
+        self._embed: tuple[Tensor, ...] = ()  # In a tuple, so that the target's table is no parameter of the head.
+
+    def bind(self, embed_weight: Tensor) -> GRUHead:
+        """Use the target's embedding table [V, H]; returns self."""
+        self._embed = (embed_weight,)
+        return self
+
+    def start(self, root: int) -> Tensor:
+        token = torch.tensor([root], device=self._w_out.device)
+        return self.prefix_gru.step(self._read(token), self._zero_state(1))
+
+    def prepare(self, block: Block, candidate_ids: Tensor) -> GRUTables:
+        slots = F.linear(block.hidden.to(self._w_out.dtype), self._w_slot)
+        # Copying rows pays while they are fewer than the table itself; beyond, one product with the table is cheaper.
+        rows = self._w_out[candidate_ids] if candidate_ids.numel() <= self._w_out.shape[0] else None
+        return GRUTables(slots, rows, candidate_ids)
+
+    def correction(self, prepared: GRUTables, state: Tensor, depth: int) -> Tensor:
+        ids = prepared.candidate_ids[depth - 1]
+        if depth <= self.pure_draft_prefix_len:
+            return state.new_zeros(state.shape[0], ids.shape[0])
+        code = F.silu(prepared.slots[depth - 1] + F.linear(state, self._w_state))
+        if prepared.rows is None:
+            return F.linear(code, self._w_out)[:, ids]
+        return F.linear(code, prepared.rows[depth - 1])
+
+    def advance(self, prepared: GRUTables, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
+        return self.prefix_gru.step(self._read(token), state[parent])
+
+    def states(self, token_embeds: Tensor) -> Tensor:
+        """States [n, D, G] of teacher tokens: entry j has read y_0 (the anchor) .. y_j. token_embeds: [n, D, H]."""
+        read = self.prefix_gru.read(token_embeds)
+        state = read.new_zeros(read.shape[0], self._w_state.shape[1])
+        states = []
+        for j in range(read.shape[1]):
+            state = self.prefix_gru.step(read[:, j], state)
+            states.append(state)
+        return torch.stack(states, dim=1)
+
+    def codes(self, hidden: Tensor, token_embeds: Tensor) -> Tensor:
+        """silu(W1 [z ; s]) [n, D, E] of the teacher-forced pass, zero at the depths that are not corrected.
+
+        hidden: [n, D, H], drafting slots only (slot j predicts depth j + 1, in both layouts).
+        token_embeds: [n, D, H], embeddings of y_0 (the anchor) .. y_{D-1}, the tokens before the predicted ones.
+        """
+        code = F.silu(F.linear(hidden, self._w_slot) + F.linear(self.states(token_embeds), self._w_state))
+        depth = torch.arange(1, code.shape[1] + 1, device=code.device)
+        return code * (depth > self.pure_draft_prefix_len)[:, None]
+
+    def forward(self, hidden: Tensor, token_embeds: Tensor, columns: Tensor | None = None) -> Tensor:
+        """Teacher-forced corrections [n, D, V], or [n, D, len(columns)] for int64 target ids `columns`.
+
+        Arguments as in `codes`; add the result to the base logits of the same slots and columns.
+        """
+        weight = self._w_out if columns is None else self._w_out[columns]
+        return F.linear(self.codes(hidden, token_embeds), weight)
+
+    @property
+    def _w_slot(self) -> Tensor:
+        return self.embed_proj[0].weight[:, : self.hidden_size]
+
+    @property
+    def _w_state(self) -> Tensor:
+        return self.embed_proj[0].weight[:, self.hidden_size :]
+
+    @property
+    def _w_out(self) -> Tensor:
+        return self.embed_proj[2].weight
+
+    def _zero_state(self, rows: int) -> Tensor:
+        return self._w_out.new_zeros(rows, self._w_state.shape[1])
+
+    def _read(self, token: Tensor) -> Tensor:
+        if not self._embed:
+            raise RuntimeError("GRUHead: call bind(embed_weight) with the target's embedding table before drafting")
+        return self.prefix_gru.read(self._embed[0][token].to(self._w_out.dtype))

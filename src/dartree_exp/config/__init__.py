@@ -1,0 +1,1 @@
+"""Configuration: the schema of every setting, its checks and its hash. Imports neither torch nor transformers."""

@@ -1,0 +1,172 @@
+"""Every setting: its type, its range and one line of meaning. Defaults live in `conf/`, never here.
+
+A field without default is mandatory: a YAML file of `conf/` (or the command line) gives the value. `validate.py` checks
+the ranges declared here and the combinations that no single range can express.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+METADATA_KEY = "knob"
+
+HEADS = ("none", "gru")
+METHODS = (
+    "ar",
+    "dflash",
+    "ddtree",
+    "domino",
+    "dominotree",
+    "heap_sequential",
+    "chain_ddtree",
+    "dartree_fixed",
+    "dartree_pruned",
+)
+SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a setting means and which values it takes: `allowed` names, or numbers in [low, high] (bounds included)."""
+
+    meaning: str
+    allowed: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+
+def knob(meaning: str, allowed: tuple[str, ...] = (), low: float | None = None, high: float | None = None) -> Any:
+    """A mandatory dataclass field that carries its `Knob`."""
+    return field(metadata={METADATA_KEY: Knob(meaning, allowed, low, high)})
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """The target p, whose output must be preserved."""
+
+    name: str = knob("target in records and tables; the embedded targets are fetched by this name")
+    path: str | None = knob("local Llama- or Qwen3-family folder, or a hub name; null: the embedded or toy target")
+    family: str | None = knob("architecture of the toy target", allowed=("llama", "qwen3"))
+    seed: int = knob("seed of the toy target's weights", low=0)
+    drafters: dict[str, str | None] = knob("where this target's drafters lie, by drafter name")
+
+
+@dataclass(kw_only=True)
+class DrafterConfig:
+    """The drafter q: a checkpoint (backbone and correction head), or a scripted stand-in for tests."""
+
+    name: str = knob("drafter in records and tables; oracle, random and adversarial are scripted")
+    path: str | None = knob("checkpoint: pkg:// (shipped with the package), a local folder or a hub name")
+    head: str = knob("correction head of the checkpoint to use; none: the backbone alone", allowed=HEADS)
+    num_drafts: int | None = knob("drafts per block of a scripted drafter; null: the checkpoint's", low=1)
+    seed: int = knob("seed of a scripted drafter", low=0)
+
+
+@dataclass(kw_only=True)
+class TreeConfig:
+    """How drafts become a tree. Knobs that a builder does not read are ignored, so that trees can be swept together."""
+
+    name: str = knob("builder", allowed=("chain", "heap", "fixed", "pruned"))
+    scoring: str | None = knob(
+        "scorer; null: conditional where the drafter has a head, else marginal",
+        allowed=("marginal", "static", "conditional"),
+    )
+    budget: int = knob("B: non-root nodes sent to verification per round", low=0)
+    width: int = knob("W: nodes kept per depth while building (pruned)", low=1)
+    beta: float = knob("depth bonus per level when pruning (pruned)", high=0.0)
+    candidates: int | str = knob(
+        "K: token ids considered per depth; all: the whole vocabulary", allowed=("all",), low=1
+    )
+    children: int | None = knob("most children per parent; null: as many as candidates", low=1)
+    child_order: str = knob("which children come first: by base or by corrected score", allowed=("base", "corrected"))
+    normalise: str = knob(
+        "what scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected depths, else the candidates",
+        allowed=("candidates", "vocab", "vocab_on_prefix"),
+    )
+    narrow_by_budget: bool = knob("a budget below K also limits children and width (released DARTree)")
+    candidates_follow_budget: bool = knob("K = min(budget, vocabulary) (DDTree)")
+    depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
+
+
+@dataclass(kw_only=True)
+class BudgetConfig:
+    """How many of `tree.budget` nodes a round may verify."""
+
+    name: str = knob("budget policy", allowed=("fixed",))
+
+
+@dataclass(kw_only=True)
+class BenchmarkConfig:
+    """Prompts, their order and their version."""
+
+    name: str = knob("prompt set in records and tables")
+    version: str = knob("version of prompts, template and stop rules; a change makes results incomparable")
+    path: str | None = knob("local JSONL file in place of the packaged or hub data")
+    limit: int | None = knob("use the first so many prompts; null: all of the set's count", low=1)
+    seed: int = knob("seed of the shuffle that picks a subset", low=0)
+    categories: list[str] = knob("use these categories only; []: all")
+
+
+@dataclass(kw_only=True)
+class DecodingConfig:
+    """The law of the target's draws and when an answer ends. The same for every method."""
+
+    temperature: float = knob("0: greedy", low=0.0)
+    top_k: int = knob("keep the k most likely tokens; 0: all", low=0)
+    top_p: float = knob("keep the smallest set of tokens with this mass; 1: all", low=0.0, high=1.0)
+    seed: int = knob("seed of the draws at temperature > 0", low=0)
+    max_new_tokens: int = knob("cap per answer", low=1)
+    stop_ids: list[int] = knob("token ids that end an answer, besides the target's own")
+    stop_strings: list[str] = knob("strings that end an answer")
+    enable_thinking: bool = knob("passed to the chat template")
+
+
+@dataclass(kw_only=True)
+class EngineConfig:
+    """Where and how tensors are computed."""
+
+    device: str = knob("auto: a GPU where there is one", allowed=("auto", "cpu", "cuda"))
+    dtype: str = knob(
+        "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32", allowed=("auto", "bf16", "fp32", "fp64")
+    )
+    threads: int | None = knob("CPU threads; null: torch's choice", low=1)
+    profile: bool = knob("synchronise the device at every stage's end (exact stages, slower total)")
+
+
+@dataclass(kw_only=True)
+class TrackerConfig:
+    """A mirror of the record; the record itself is always written."""
+
+    name: str = knob("where results are mirrored", allowed=("none", "wandb"))
+    project: str = knob("project of the tracker")
+    entity: str | None = knob("team or user of the tracker; null: its default")
+    mode: str = knob("offline: written locally, synchronised later by hand", allowed=("offline", "online", "disabled"))
+
+
+@dataclass(kw_only=True)
+class SweepConfig:
+    """Where a run belongs."""
+
+    name: str | None = knob(
+        "folder under `output`; the same name resumes it; null: time and id (runs for a single run)"
+    )
+
+
+@dataclass(kw_only=True)
+class Config:
+    """One run: decode the prompts with plain decoding and with one method, interleaved prompt by prompt."""
+
+    model: ModelConfig
+    drafter: DrafterConfig
+    tree: TreeConfig
+    budget: BudgetConfig
+    benchmark: BenchmarkConfig
+    decoding: DecodingConfig
+    engine: EngineConfig
+    tracker: TrackerConfig
+    sweep: SweepConfig
+    method: str | None = knob("name of the method in tables; ar: plain decoding alone; null: named after its parts")
+    protocol: str = knob("paper: the published clock, which leaves out the first draft", allowed=("default", "paper"))
+    force: bool = knob("run again what is done already")
+    output: str = knob("root folder of runs")

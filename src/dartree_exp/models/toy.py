@@ -1,0 +1,100 @@
+"""Tiny seeded targets for tests and documentation: the real model classes of transformers, made from a config."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import nn
+
+from dartree_exp.models.codec import ToyCodec
+from dartree_exp.models.target import Target
+
+VOCAB_SIZE = 64
+EOS_IDS = (1, 2)
+RESERVED_IDS = 4
+"""0 = beginning, 1 and 2 = ends, 3 = mask."""
+
+
+def toy_target(
+    family: str = "llama",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    *,
+    layers: int = 3,
+    tied: bool = False,
+    vocab_size: int = VOCAB_SIZE,
+    eos_ids: tuple[int, ...] = EOS_IDS,
+    max_positions: int = 2048,
+    **overrides: Any,
+) -> Target:
+    """A random Llama or Qwen3 (hidden 32, 4 query and 2 key-value heads of 8) whose greedy text varies.
+
+    The weights are drawn in float64 and then cast, so that float32 and float64 targets of one seed are one model.
+    overrides: further fields of the transformers configuration. Raises ValueError for another family.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    families: dict[str, tuple[Any, Any]] = {
+        "llama": (LlamaConfig, LlamaForCausalLM),
+        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    }
+    if family not in families:
+        raise ValueError(f"toy family must be one of {', '.join(families)}, got {family!r}")
+    make_config, make_model = families[family]
+    config = make_config(
+        **{
+            "vocab_size": vocab_size,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "max_position_embeddings": max_positions,
+            "tie_word_embeddings": tied,
+            "bos_token_id": 0,
+            "eos_token_id": list(eos_ids),
+            "pad_token_id": 0,
+            "attn_implementation": "sdpa",
+            **overrides,
+        }
+    )
+    model = make_model(config)
+    _fill(model, seed)
+    model = model.to(dtype)
+    return Target(
+        model,
+        name=f"toy-{family}",
+        tokenizer=ToyCodec(vocab_size, RESERVED_IDS),
+        eos_ids=eos_ids,
+        weights_sha256=lambda: _digest(model),
+    )
+
+
+@torch.no_grad()
+def _fill(model: nn.Module, seed: int) -> None:
+    """Overwrite every weight: norms near 1, matrices with gain well above 1/sqrt(fan_in).
+
+    The usual small initial values let the residual stream carry the last token alone, and greedy text falls into a
+    short loop; larger attention and MLP weights make the next token depend on the whole prefix.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    model.to(torch.float64)
+    for name, weight in sorted(model.named_parameters()):
+        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        if weight.ndim == 1:
+            weight.copy_(1.0 + 0.1 * noise)
+        elif "embed_tokens" in name or "lm_head" in name:
+            weight.copy_(0.5 * noise)
+        else:
+            weight.copy_(noise * (2.0 / weight.shape[1] ** 0.5))
+
+
+def _digest(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()

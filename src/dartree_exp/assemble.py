@@ -1,0 +1,84 @@
+"""From a configuration to the parts the loop takes: target, drafter, method, sampler, stop rule, clock."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from dartree_exp.budgets.policy import FixedBudget
+from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
+from dartree_exp.decode import Method
+from dartree_exp.drafters import load_drafter
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.drafter import Drafter
+from dartree_exp.errors import ConfigError
+from dartree_exp.models.registry import load_target
+from dartree_exp.models.target import Target
+from dartree_exp.timing import StageClock
+from dartree_exp.trees.builder import make_builder
+from dartree_exp.trees.scorer import Scorer, make_scorer
+from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.stopping import StopRule
+
+
+def load_parts(config: Config) -> tuple[Target, Drafter]:
+    """Load the target, then the drafter, which is checked against it. Sets the thread count first."""
+    if config.engine.threads is not None:
+        torch.set_num_threads(config.engine.threads)
+    target = load_target(config.model, config.engine)
+    return target, load_drafter(config.drafter, target)
+
+
+def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter, vocab_size: int) -> Method:
+    """The method that `tree` and `budget` describe, on this drafter.
+
+    Raises ConfigError for a scorer that needs a correction head the drafter lacks.
+    """
+    scoring = tree.scoring or ("conditional" if drafter.head is not None else "marginal")
+    if scoring != "marginal" and drafter.head is None:
+        raise ConfigError(
+            f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed here: marginal"
+        )
+    if budget.name != "fixed":
+        raise ConfigError(f"budget={budget.name}: unknown policy; allowed: fixed")
+    candidates = vocab_size if tree.candidates == "all" else int(tree.candidates)
+    if tree.candidates_follow_budget:
+        candidates = min(max(tree.budget, 1), vocab_size)
+
+    def scorer(block: Block, root: int) -> Scorer:
+        return make_scorer(scoring, block, drafter.head, root, candidates=candidates, normalise=tree.normalise)
+
+    return Method(drafter, scorer, make_builder(tree), FixedBudget(tree.budget), tree.budget, tree.depth)
+
+
+def make_sampler(decoding: DecodingConfig, sample_id: str) -> Sampler:
+    """The target's draws for one sample (prompt and turn)."""
+    return Sampler(decoding.temperature, decoding.top_k, decoding.top_p, decoding.seed, sample_id)
+
+
+def make_rule(decoding: DecodingConfig, target: Target) -> StopRule:
+    """The one stop rule of every arm: the target's EOS ids, stop ids, stop strings, the cap."""
+    return StopRule(
+        decoding.max_new_tokens,
+        frozenset(target.eos_ids),
+        frozenset(decoding.stop_ids),
+        tuple(decoding.stop_strings),
+        target.tokenizer.decode,
+    )
+
+
+def clock_factory(config: Config, target: Target) -> partial[StageClock]:
+    """A fresh clock per prompt and arm, synchronised with the target's device."""
+    synchronize = torch.cuda.synchronize if target.device.type == "cuda" else None
+    return partial(
+        StageClock, synchronize, profile=config.engine.profile, exclude_first_draft=config.protocol == "paper"
+    )
+
+
+def method_name(config: Config) -> str:
+    """The method's name in tables: its preset's, or one made of its parts."""
+    if config.method is not None:
+        return config.method
+    scoring = config.tree.scoring or ("conditional" if config.drafter.head != "none" else "marginal")
+    return f"{config.drafter.name}-{config.tree.name}-{scoring}"

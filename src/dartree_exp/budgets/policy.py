@@ -1,0 +1,40 @@
+"""How many nodes a round may verify. Policies see the round, never a builder's inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dartree_exp.drafters.block import Block
+
+
+@dataclass(frozen=True)
+class RoundState:
+    """What a policy may look at: the round's number, the root's absolute position, and the drafted block."""
+
+    index: int
+    start: int
+    block: Block
+
+
+class BudgetPolicy(Protocol):
+    """`plan` is asked before the tree is built; `observe` tells what came of it."""
+
+    def plan(self, state: RoundState) -> int:
+        """Non-root nodes the coming round may verify, at most `tree.budget`."""
+        ...
+
+    def observe(self, round_: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class FixedBudget:
+    """Always `tree.budget` nodes (every published tree method's default)."""
+
+    budget: int
+
+    def plan(self, state: RoundState) -> int:
+        return self.budget
+
+    def observe(self, round_: Any) -> None:
+        return None

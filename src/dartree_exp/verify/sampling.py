@@ -1,0 +1,85 @@
+"""The target's draw at one position: greedy, or Gumbel-max with noise keyed by position.
+
+At T > 0 the draw at an absolute position is `argmax(log p + g)`, where `g` depends only on (seed, sample id,
+position, token id). Every node of one tree depth therefore sees the same noise, only one node per depth is on
+the committed path, and every exact-match method emits the very ids plain decoding emits with that seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+GREEDY_EPS = 1e-5  # one threshold for every caller; below it the draw is an argmax (pitfalls: two thresholds disagree)
+
+
+def sample_key(sample_id: str) -> int:
+    """A 64-bit key for a sample id that does not depend on the process (unlike `hash`)."""
+    return int.from_bytes(hashlib.sha256(sample_id.encode()).digest()[:8], "little")
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Temperature, top-k and top-p on the target side, and the noise of one sample.
+
+    Args:
+        temperature: >= 0; below `GREEDY_EPS` the draw is greedy (ties: lowest token id).
+        top_k: keep the k largest logits; 0 keeps all.
+        top_p: keep the smallest set of largest probabilities whose mass reaches top_p; 1.0 keeps all.
+        seed: run seed. sample_id: names the prompt and turn; together they key the noise.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    sample_id: str = ""
+    _key: tuple[int, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_key", (self.seed & (2**64 - 1), sample_key(self.sample_id)))
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_EPS
+
+    def kept(self, logits: Tensor) -> Tensor:
+        """bool [V]: tokens that survive top-k, then top-p, of `logits` [V] after temperature (ties at the k-th stay)."""
+        keep = torch.ones_like(logits, dtype=torch.bool)
+        if 0 < self.top_k < logits.numel():
+            keep = logits >= logits.topk(self.top_k).values[-1]
+        if self.top_p < 1.0:
+            scaled = (logits / self.temperature).masked_fill(~keep, -torch.inf)
+            probs, order = scaled.softmax(-1).sort(descending=True, stable=True)
+            nucleus = probs.cumsum(-1) - probs < self.top_p  # mass before the token: the first is always kept
+            keep = keep & torch.zeros_like(keep).index_put((order,), nucleus)
+        return keep
+
+    def noise(self, position: int, size: int) -> np.ndarray:
+        """float64 [size] Gumbel noise of an absolute position; entry i belongs to token id i, whatever `size` is."""
+        bits = np.random.Philox(key=np.array(self._key, dtype=np.uint64), counter=[0, 0, 0, position])
+        uniform = np.random.Generator(bits).random(size).clip(min=2.0**-54)  # exactly 0 would give infinite noise
+        return -np.log(-np.log1p(-uniform))
+
+    def scores(self, logits: Tensor, position: int) -> Tensor:
+        """float64 [V] deciding score before filtering: logits (greedy), else logits / T + g (= log p + g + constant)."""
+        logits = logits.double()
+        if self.greedy:
+            return logits
+        noise = torch.from_numpy(self.noise(position, logits.numel())).to(logits.device)
+        return logits / self.temperature + noise
+
+    def choose(self, logits: Tensor, position: int) -> int:
+        """The target's token at an absolute position.
+
+        Args:
+            logits: [V], any float dtype. position: absolute position of the predicted token.
+        """
+        if self.greedy:
+            return int(logits.argmax())
+        logits = logits.double()
+        return int(self.scores(logits, position).masked_fill(~self.kept(logits), -torch.inf).argmax())

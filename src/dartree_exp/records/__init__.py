@@ -1,0 +1,18 @@
+"""Records of a run: what was decoded, when, on what, and whether it was lossless. All else derives from them."""
+
+from dartree_exp.records.environment import describe_environment
+from dartree_exp.records.folder import RunFolder
+from dartree_exp.records.lock import FolderBusy
+from dartree_exp.records.reader import Run, find_runs
+from dartree_exp.records.schema import RecordError, RoundRecord, SampleRecord
+
+__all__ = [
+    "FolderBusy",
+    "RecordError",
+    "RoundRecord",
+    "Run",
+    "RunFolder",
+    "SampleRecord",
+    "describe_environment",
+    "find_runs",
+]

@@ -1,0 +1,61 @@
+"""One process per run folder: an advisory lock that the kernel releases, also after kill -9."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from dartree_exp.records.schema import RecordError
+
+_PATIENCE = 0.5  # seconds; a report looking at the folder holds the lock for an instant
+
+
+class FolderBusy(RecordError):
+    """Another process works in this run folder."""
+
+
+class FolderLock:
+    """Exclusive lock on `path`, held from construction to `release()`; FolderBusy where another process has it."""
+
+    def __init__(self, path: Path) -> None:
+        # Not inherited: a service that this process starts and leaves behind must not keep the folder locked.
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    holder = os.pread(self._file, 64, 0).decode(errors="replace").strip()
+                    os.close(self._file)
+                    who = f"process {holder}" if holder else "another process"
+                    raise FolderBusy(f"{path.parent} is in use by {who}") from None
+                time.sleep(0.02)
+        with contextlib.suppress(OSError):  # the number is a courtesy; a full disk must not take the lock away
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Give the folder free; a second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock file `path` now."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False

@@ -1,0 +1,152 @@
+"""What is written down of a decoded prompt: one line a sample, one line a round. All times are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Self
+
+from dartree_exp.errors import UserError
+
+VERDICTS = ("exact", "near_tie", "wrong")
+FINISHES = ("eos", "stop_id", "stop_string", "length")
+
+
+class RecordError(UserError):
+    """A record or a run folder that cannot be written, read or trusted; the message says which and why."""
+
+
+class _Line:
+    """Shared by both records: to and from the dict that is one JSON line."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Shallow dict of all fields, in their order."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_dict(cls, line: dict[str, Any]) -> Self:
+        """The record of a parsed line. Unknown and missing fields raise RecordError with their names."""
+        known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(line) - set(known))
+        missing = [
+            name
+            for name, f in known.items()
+            if name not in line and f.default is MISSING and f.default_factory is MISSING
+        ]
+        if unknown or missing:
+            parts = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
+                missing
+            )
+            raise RecordError(f"{cls.__name__} of another version: {'; '.join(parts)}")
+        return cls(**line)
+
+
+@dataclass
+class SampleRecord(_Line):
+    """One prompt, or one turn of a multi-turn prompt, decoded by the method and by AR.
+
+    Counts: `emitted` is the number of new ids, the one chosen by the prefill included;
+    `acceptance_lengths` holds the tokens advanced in each round, bonus token included and nothing trimmed (the papers'
+    tau); `emitted_per_round_counts` the tokens of each round that reached the output (none after a stop or past
+    the cap), so that `emitted == 1 + sum(emitted_per_round_counts)`.
+    `time` has the keys of `StageClock.times()`; `ar` has `emitted`, `prefill` and `decode`. A prompt decoded by AR
+    because the drafter could not take it names the reason in `fallback`; one that failed has `error`.
+    """
+
+    id: str
+    category: str
+    turn: int
+    prompt_sha256: str
+    prompt_tokens: int
+    method: str
+    ids: list[int]
+    text: str
+    finish: str | None
+    ar_ids: list[int]
+    verdict: str | None
+    emitted: int
+    rounds: int
+    acceptance_lengths: list[int]
+    emitted_per_round_counts: list[int]
+    time: dict[str, float]
+    ar: dict[str, float] | None
+    verdict_detail: dict[str, Any] | None = None
+    fallback: str | None = None
+    error: dict[str, Any] | None = None
+    degenerate: bool = False
+    enable_thinking: bool = False
+    exact: bool = True  # the acceptance rule preserves the target's distribution; lossy rules write False
+    repeat: int = 0
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """(id, turn, repeat): what one line of samples.jsonl is about."""
+        return self.id, self.turn, self.repeat
+
+    def validate(self) -> None:
+        """Raise RecordError where counts, ids and verdict contradict each other."""
+        problems = []
+        if self.emitted != len(self.ids):
+            problems.append(f"emitted {self.emitted} but {len(self.ids)} ids")
+        if not self.rounds == len(self.acceptance_lengths) == len(self.emitted_per_round_counts):
+            problems.append(
+                f"{self.rounds} rounds, {len(self.acceptance_lengths)} acceptance lengths, "
+                f"{len(self.emitted_per_round_counts)} emitted counts"
+            )
+        if self.error is None:
+            if self.verdict not in VERDICTS:
+                problems.append(f"verdict {self.verdict!r} is none of {', '.join(VERDICTS)}")
+            if self.finish not in FINISHES:
+                problems.append(f"finish {self.finish!r} is none of {', '.join(FINISHES)}")
+            if "decode" not in self.time:
+                problems.append("no decode time")
+            if self.rounds and self.emitted != 1 + sum(self.emitted_per_round_counts):
+                problems.append(
+                    f"emitted {self.emitted} is not 1 + the {sum(self.emitted_per_round_counts)} of the rounds"
+                )
+        if problems:
+            raise RecordError(f"sample {self.id!r} turn {self.turn}: {'; '.join(problems)}")
+
+
+@dataclass
+class RoundRecord(_Line):
+    """One round: draft, build, verify, commit.
+
+    `start` is the root's absolute position, `accepted` the node indices of the accepted path in the verified tree
+    (root, 0, first), `accepted_tokens` the drafts on it (root left out) and `accepted_ranks` their places among their
+    depth's candidates; `tokens_advanced` is the acceptance length, bonus token included, and `emitted` how many of
+    those reached the output. `tree_size` and `supertree_size` count non-root nodes.
+    """
+
+    id: str
+    turn: int
+    round: int
+    start: int
+    root: int
+    accepted: list[int]
+    accepted_tokens: list[int]
+    accepted_ranks: list[int] | None
+    bonus: int
+    tree_size: int
+    supertree_size: int
+    tree_depth: int
+    tokens_advanced: int
+    emitted: int
+    time: dict[str, float] = field(default_factory=dict)
+    repeat: int = 0
+
+    @property
+    def sample_key(self) -> tuple[str, int, int]:
+        """Key of the sample this round belongs to."""
+        return self.id, self.turn, self.repeat
+
+
+def read_samples(lines: Iterable[dict[str, Any]]) -> Iterator[SampleRecord]:
+    """The records of parsed lines; RecordError where one sample is recorded twice (it would count twice)."""
+    seen = set()
+    for line in lines:
+        sample = SampleRecord.from_dict(line)
+        if sample.key in seen:
+            raise RecordError(f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is recorded twice")
+        seen.add(sample.key)
+        yield sample

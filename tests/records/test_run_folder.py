@@ -1,0 +1,294 @@
+"""The run folder survives crashes, resumes where it stopped, and belongs to one process."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dartree_exp.records import FolderBusy, RecordError, RoundRecord, Run, RunFolder, SampleRecord, files, find_runs
+
+
+def sample(id="p1", turn=0, **changes):
+    fields = dict(
+        id=id,
+        category="math",
+        turn=turn,
+        prompt_sha256="ab" * 32,
+        prompt_tokens=9,
+        method="dartree_pruned",
+        ids=[5, 6, 7, 8],
+        text="four",
+        finish="eos",
+        ar_ids=[5, 6, 7, 8],
+        verdict="exact",
+        emitted=4,
+        rounds=2,
+        acceptance_lengths=[2, 3],
+        emitted_per_round_counts=[2, 1],
+        time={"prefill": 0.1, "decode": 0.2},
+        ar={"emitted": 4, "prefill": 0.1, "decode": 0.4},
+    )
+    return SampleRecord(**fields | changes)
+
+
+def rounds_of(record):
+    return [
+        RoundRecord(
+            id=record.id,
+            turn=record.turn,
+            round=index,
+            start=9,
+            root=1,
+            accepted=list(range(advanced)),
+            accepted_tokens=[4] * (advanced - 1),
+            accepted_ranks=[0] * (advanced - 1),
+            bonus=3,
+            tree_size=8,
+            supertree_size=20,
+            tree_depth=4,
+            tokens_advanced=advanced,
+            emitted=emitted,
+        )
+        for index, (advanced, emitted) in enumerate(
+            zip(record.acceptance_lengths, record.emitted_per_round_counts, strict=True)
+        )
+    ]
+
+
+def opened(path, **options):
+    return RunFolder.open(path, "tree:\n  budget: 8\n", "hash1", **options)
+
+
+def status(path):
+    return json.loads((path / "status.json").read_text())
+
+
+def test_a_run_writes_everything_and_reads_back_equal(tmp_path):
+    folder_path = tmp_path / "sweep" / "run"
+    with opened(folder_path) as folder:
+        assert status(folder_path)["state"] == "RUNNING" and status(folder_path)["pid"] == os.getpid()
+        folder.expect(1)
+        folder.write_environment({"device": "cpu"})
+        folder.append(sample(), rounds_of(sample()))
+        folder.write_summary({"n": 1})
+        folder.done()
+    run = Run(folder_path)
+    assert run.state == "DONE" and run.status["prompts"] == 1 and run.status["ended"] >= run.status["started"]
+    assert run.samples == [sample()]
+    assert run.rounds == rounds_of(sample())
+    assert run.config == {"tree": {"budget": 8}}
+    assert run.environment == {"device": "cpu"} and run.summary == {"n": 1}
+    assert [r.path for r in find_runs(tmp_path)] == [folder_path]
+
+
+def test_a_done_run_is_skipped_and_forced_away(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.append(sample(), rounds_of(sample()))
+        folder.done()
+    with opened(tmp_path) as folder:
+        assert folder.already_done
+        assert folder.finished_ids() == {("p1", 0)}
+    assert status(tmp_path)["state"] == "DONE"
+    with opened(tmp_path, force=True) as folder:
+        assert not folder.already_done and not folder.finished_ids()
+        assert not (tmp_path / "samples.jsonl").exists() and not (tmp_path / "rounds.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [(ValueError("broken head"), "FAILED"), (KeyboardInterrupt(), "INTERRUPTED"), (SystemExit(143), "INTERRUPTED")],
+)
+def test_an_exception_ends_in_the_status_with_its_traceback(tmp_path, error, state):
+    with pytest.raises(type(error)), opened(tmp_path):
+        raise error
+    assert status(tmp_path)["state"] == state
+    assert type(error).__name__ in status(tmp_path)["message"]
+    assert "test_run_folder.py" in status(tmp_path)["traceback"]
+
+
+def test_failed_runs_are_not_skipped(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.append(sample(), rounds_of(sample()))
+        folder.fail("1 wrong verdict")
+    assert status(tmp_path)["state"] == "FAILED" and status(tmp_path)["message"] == "1 wrong verdict"
+    with opened(tmp_path) as folder:
+        assert not folder.already_done and folder.finished_ids() == {("p1", 0)}
+    assert status(tmp_path)["state"] == "INTERRUPTED"
+
+
+def test_another_configuration_is_refused(tmp_path):
+    opened(tmp_path).close()
+    with pytest.raises(RecordError, match="another configuration"):
+        RunFolder.open(tmp_path, "", "hash2")
+
+
+def test_two_processes_never_share_a_folder(tmp_path):
+    code = (
+        "import sys\nfrom dartree_exp.records import RunFolder, FolderBusy\n"
+        "try:\n    RunFolder.open(sys.argv[1], '', 'hash1')\nexcept FolderBusy as busy:\n    print(busy)\n"
+    )
+    with opened(tmp_path):
+        out = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+        assert out.stdout.strip() == f"{tmp_path} is in use by process {os.getpid()}"
+        with pytest.raises(FolderBusy):
+            opened(tmp_path)
+        assert Run(tmp_path).state == "RUNNING"
+    opened(tmp_path).close()
+
+
+KILLED = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from test_run_folder import opened, rounds_of, sample
+from pathlib import Path
+folder = opened(Path(sys.argv[1]))
+for number in range(10_000):
+    record = sample(f"p{number}")
+    folder.append(record, rounds_of(record))
+    print(number, flush=True)
+"""
+
+
+def test_kill_9_loses_nothing_and_frees_the_folder(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, tmp_path, os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        while (last := int(process.stdout.readline())) < 20:
+            pass
+        process.send_signal(signal.SIGKILL)
+        last = max([last, *map(int, process.stdout.read().split())])
+    assert Run(tmp_path).state == "INTERRUPTED"  # status.json still says RUNNING
+    with opened(tmp_path) as folder:
+        assert len(folder.finished_ids()) >= last + 1
+        assert folder.samples()[last] == sample(f"p{last}")
+        assert len(status(tmp_path)["resumed"]) == 1
+    run = Run(tmp_path)
+    assert len(run.rounds) == 2 * len(run.samples)
+
+
+def test_torn_last_lines_and_orphaned_rounds_are_removed_on_open(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.append(sample("a"), rounds_of(sample("a")))
+        folder.append(sample("b"), rounds_of(sample("b")))
+    lines = (tmp_path / "samples.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "samples.jsonl").write_text(lines[0] + lines[1][:40])
+    with open(tmp_path / "rounds.jsonl", "a") as file:
+        file.write('{"id": "c", "tu')
+    assert [s.id for s in Run(tmp_path).samples] == ["a"]
+    assert [r.id for r in Run(tmp_path).rounds] == ["a", "a"]
+    with opened(tmp_path) as folder:
+        assert folder.finished_ids() == {("a", 0)}
+        assert (tmp_path / "samples.jsonl").read_text() == lines[0]
+        folder.append(sample("b"), rounds_of(sample("b")))
+    assert [r.id for r in Run(tmp_path).rounds] == ["a", "a", "b", "b"]
+    assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 4
+
+
+def test_damage_inside_a_file_is_named_not_repaired(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.append(sample("a"))  # a sample's rounds may be left out
+        folder.append(sample("b"))
+    text = (tmp_path / "samples.jsonl").read_text()
+    (tmp_path / "samples.jsonl").write_text("{" + text)
+    with pytest.raises(RecordError, match=r"samples\.jsonl:1: damaged"):
+        opened(tmp_path)
+
+
+class FullDisk:
+    """Writes half of what it is given, then reports a full disk."""
+
+    def __call__(self, file, data):
+        file.write(data[: len(data) // 2])
+        file.flush()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_explained_and_leaves_earlier_records_valid(tmp_path, monkeypatch):
+    with pytest.raises(RecordError, match="no space left on the disk"), opened(tmp_path) as folder:
+        folder.append(sample("a"), rounds_of(sample("a")))
+        monkeypatch.setattr(files, "_write", FullDisk())
+        folder.append(sample("b"), rounds_of(sample("b")))
+    monkeypatch.undo()
+    assert [s.id for s in Run(tmp_path).samples] == ["a"]
+    assert (tmp_path / "rounds.jsonl").read_bytes().endswith(b"}\n")
+    with opened(tmp_path) as folder:
+        folder.append(sample("b"), rounds_of(sample("b")))
+        folder.done()
+    assert [s.id for s in Run(tmp_path).samples] == ["a", "b"]
+
+
+def test_the_cause_survives_when_the_status_cannot_be_written_either(tmp_path, monkeypatch):
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ZeroDivisionError), opened(tmp_path):
+        monkeypatch.setattr(files.os, "replace", no_space)
+        1 / 0  # noqa: B018
+    monkeypatch.undo()
+    assert Run(tmp_path).state == "INTERRUPTED"
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_records_that_contradict_themselves_are_refused(tmp_path):
+    with opened(tmp_path) as folder:
+        for changes, message in [
+            ({"emitted": 5}, "emitted 5 but 4 ids"),
+            ({"rounds": 3}, "3 rounds, 2 acceptance"),
+            ({"emitted_per_round_counts": [2, 2]}, "not 1 \\+ the 4"),
+            ({"verdict": "fine"}, "verdict 'fine'"),
+            ({"finish": "stop"}, "finish 'stop'"),
+            ({"time": {"prefill": 1.0}}, "no decode time"),
+            ({"time": {"prefill": 1.0, "decode": float("nan")}}, "not a JSON value"),
+        ]:
+            with pytest.raises(RecordError, match=message):
+                folder.append(sample(**changes), ())
+        with pytest.raises(RecordError, match="do not match"):
+            folder.append(sample(), rounds_of(sample())[:1])
+        with pytest.raises(RecordError, match="do not match"):
+            folder.append(sample(), rounds_of(sample("other")))
+        assert not (tmp_path / "rounds.jsonl").exists()
+        folder.append(sample(), rounds_of(sample()))
+        with pytest.raises(RecordError, match="already recorded"):
+            folder.append(sample(), rounds_of(sample()))
+        failed = sample("x", verdict=None, finish=None, error={"type": "NonFiniteLogitsError"}, time={})
+        folder.append(failed, rounds_of(failed)[:1])
+
+
+def test_lines_of_another_version_are_named():
+    line = sample().to_dict()
+    with pytest.raises(RecordError, match="unknown speed"):
+        SampleRecord.from_dict(line | {"speed": 1})
+    del line["verdict"]
+    with pytest.raises(RecordError, match="missing verdict"):
+        SampleRecord.from_dict(line)
+
+
+def test_a_resume_elsewhere_keeps_the_first_stamp(tmp_path):
+    with opened(tmp_path) as folder:
+        folder.write_environment({"cpu": "A", "load": [1]})
+        folder.write_environment({"cpu": "A", "load": [2]})
+        folder.write_environment({"cpu": "B", "load": [3]})
+    assert Run(tmp_path).environment == {"cpu": "B", "load": [3], "earlier": [{"cpu": "A", "load": [2]}]}
+
+
+def test_a_folder_without_runs_is_named(tmp_path):
+    with pytest.raises(RecordError, match="holds no run"):
+        find_runs(tmp_path)
+    with pytest.raises(RecordError, match="no such folder"):
+        find_runs(tmp_path / "none")
+    with pytest.raises(RecordError, match="not a run folder"):
+        Run(tmp_path)
+
+
+def test_appending_is_fast_enough_for_every_prompt(tmp_path):
+    with opened(tmp_path) as folder:
+        begin = time.perf_counter()
+        for number in range(20):
+            folder.append(sample(f"p{number}"))
+        assert time.perf_counter() - begin < 5

@@ -6,14 +6,18 @@ Layout of the released z-lab DFlash and Domino checkpoints: a Qwen3 configuratio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
+
+from dartree_exp.errors import UserError
 
 ARCHITECTURES = ("DFlashDraftModel", "DominoDraftModel")
 DOMINO_NAMES = ("domino", "causal_v5")  # `causal_v5` is the name Domino had before its release.
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
     """A drafter checkpoint that cannot be used; the message names the key, its value and what is allowed."""
 
 
@@ -49,6 +53,10 @@ class DFlashConfig:
     draft_vocab_size: int | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
+                raise CheckpointError(f"{field.name} = {value!r}: must be an integer")
         for name in ("hidden_size", "num_hidden_layers", "head_dim", "vocab_size", "num_target_layers"):
             if getattr(self, name) < 1:
                 raise CheckpointError(f"{name} = {getattr(self, name)}: must be at least 1")
@@ -176,6 +184,21 @@ class DFlashConfig:
         if self.draft_vocab_size is not None:
             top["draft_vocab_size"] = self.draft_vocab_size
         return top
+
+
+def read_config(folder: Path) -> DFlashConfig:
+    """The `config.json` of a checkpoint folder; raises `CheckpointError` naming the folder and the reason."""
+    try:
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if not isinstance(raw, dict):
+            raise CheckpointError("config.json is not a JSON object")
+        return DFlashConfig.from_json(raw)
+    except OSError as error:
+        raise CheckpointError(f"drafter {folder}: no readable config.json ({error.strerror})") from error
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"drafter {folder}: config.json is not valid JSON ({error})") from error
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
 
 
 def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> list[int]:

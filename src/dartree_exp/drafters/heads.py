@@ -72,7 +72,7 @@ class GRUHead(nn.Module):
     """Domino's head (arXiv 2605.29707): correction = W2 silu(W1 [z ; s]), z the slot's hidden, s a GRU over the path.
 
     W1 is used in two parts, W1 [z ; s] = W1z z + W1s s, so that the slot part is one product per round.
-    The GRU reads rows of the target's embedding table: call `bind` before drafting. The published runtime also tabulates
+    The GRU reads rows of the target's embedding table: call `bind` before drafting. The published runtime tabulates
     W_ih times every embedding ([V, 3G], 0.9 GB on Qwen3-8B); a draft tree has too few nodes for that to pay.
     """
 
@@ -81,6 +81,8 @@ class GRUHead(nn.Module):
     ) -> None:
         super().__init__()
         self.hidden_size = hidden_size
+        self.gru_hidden_dim = gru_hidden_dim
+        self.emb_dim = emb_dim
         self.pure_draft_prefix_len = pure_draft_prefix_len
         self.prefix_gru = PrefixGRU(hidden_size, gru_hidden_dim)
         self.embed_proj = nn.Sequential(

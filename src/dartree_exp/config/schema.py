@@ -28,17 +28,27 @@ SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
 
 @dataclass(frozen=True)
 class Knob:
-    """What a setting means and which values it takes: `allowed` names, or numbers in [low, high] (bounds included)."""
+    """What a setting means and which values it takes: the `allowed` names, or finite numbers between the bounds.
+
+    low <= x <= high and x > above; for a list, the same holds for each of its elements.
+    """
 
     meaning: str
     allowed: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    above: float | None = None
 
 
-def knob(meaning: str, allowed: tuple[str, ...] = (), low: float | None = None, high: float | None = None) -> Any:
+def knob(
+    meaning: str,
+    allowed: tuple[str, ...] = (),
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+) -> Any:
     """A mandatory dataclass field that carries its `Knob`."""
-    return field(metadata={METADATA_KEY: Knob(meaning, allowed, low, high)})
+    return field(metadata={METADATA_KEY: Knob(meaning, allowed, low, high, above)})
 
 
 @dataclass(kw_only=True)
@@ -114,10 +124,10 @@ class DecodingConfig:
 
     temperature: float = knob("0: greedy", low=0.0)
     top_k: int = knob("keep the k most likely tokens; 0: all", low=0)
-    top_p: float = knob("keep the smallest set of tokens with this mass; 1: all", low=0.0, high=1.0)
+    top_p: float = knob("keep the smallest set of tokens with this mass; 1: all", above=0.0, high=1.0)
     seed: int = knob("seed of the draws at temperature > 0", low=0)
     max_new_tokens: int = knob("cap per answer", low=1)
-    stop_ids: list[int] = knob("token ids that end an answer, besides the target's own")
+    stop_ids: list[int] = knob("token ids that end an answer, besides the target's own", low=0)
     stop_strings: list[str] = knob("strings that end an answer")
     enable_thinking: bool = knob("passed to the chat template")
 
@@ -148,9 +158,7 @@ class TrackerConfig:
 class SweepConfig:
     """Where a run belongs."""
 
-    name: str | None = knob(
-        "folder under `output`; the same name resumes it; null: time and id (runs for a single run)"
-    )
+    name: str | None = knob("folder under `output`; the same name resumes it; null: time and id, or runs")
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,101 @@
+"""Hydra's composition of `conf/`, with its errors turned into one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from dartree_exp.config.knobs import did_you_mean, knobs, nearest, nearest_key
+from dartree_exp.config.load import load_config
+from dartree_exp.config.schema import Config
+from dartree_exp.errors import ConfigError
+
+CONFIG_MODULE = "dartree_exp.conf"
+CONFIG_NAME = "config"
+VERSION_BASE = "1.3"
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+"""What Hydra raises for settings that it cannot compose."""
+
+
+def make_config(overrides: Sequence[str] = ()) -> Config:
+    """The checked configuration of `python -m dartree_exp <overrides>`, from Python.
+
+    Raises ConfigError with a one-line message.
+    """
+    overrides = normalise(overrides)
+    try:
+        with initialize_config_module(CONFIG_MODULE, version_base=VERSION_BASE):
+            raw = compose(CONFIG_NAME, overrides)
+    except COMPOSITION_ERRORS as error:
+        raise ConfigError(explain(error, overrides)) from error
+    return load_config(raw)
+
+
+def groups(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
+    """The options of each group, of the package and of further folders (`--config-dir`), shared parts left out."""
+    found: dict[str, set[str]] = {}
+    for root in (files(CONFIG_MODULE), *config_dirs):
+        for folder in root.iterdir():
+            if folder.is_dir() and folder.name not in ("__pycache__", "hydra"):
+                names = (file.name for file in folder.iterdir())
+                options = {name[: -len(".yaml")] for name in names if name.endswith(".yaml") and name[0] != "_"}
+                found.setdefault(folder.name, set()).update(options)
+    return {name: sorted(options) for name, options in sorted(found.items())}
+
+
+def normalise(overrides: Sequence[str]) -> list[str]:
+    """`+method=ddtree` and `method=ddtree` are the same, as for every other group."""
+    known = groups()
+    return [text[1:] if text.startswith("+") and text[1:].partition("=")[0] in known else text for text in overrides]
+
+
+def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str:
+    """One line for what Hydra refused, found by looking at the overrides; Hydra's own first line where that fails."""
+    options = groups(config_dirs)
+    parser = OverridesParser.create()
+    for text in overrides:
+        try:
+            override = parser.parse_override(text)
+        except HydraException:
+            return f"{text}: cannot be read; write key=value, and quote values with special characters: 'key=\"a, b\"'"
+        for message in _refusals(override, text, options):
+            return message
+        if override.is_sweep_override() and "Ambiguous" in str(error):
+            return f"{text}: several values are a sweep; add -m, or quote one value with commas: 'key=\"a, b\"'"
+    cause = f" ({_first_line(error.__cause__)})" if error.__cause__ is not None else ""
+    return _first_line(error) + cause
+
+
+def _refusals(override: Override, text: str, options: dict[str, list[str]]) -> Iterator[str]:
+    key = override.key_or_group
+    if override.is_hydra_override() or override.is_delete():
+        return
+    if key in options:
+        for value in _values(override):
+            if value not in options[key]:
+                # `budget=16` means the number, not the policy.
+                like = next((name for name, _, _ in knobs() if name != key and name.endswith(f".{key}")), None)
+                close = nearest(str(value), options[key]) or (f"{like}={value}" if like and value is not None else None)
+                allowed = ", ".join(options[key]) or "nothing yet"
+                shown = "null" if value is None else value
+                yield f"{key}={shown}: there is no such option; allowed: {allowed}{did_you_mean(close)}"
+    elif not any(key == name or key.startswith(f"{name}.") for name, _, _ in knobs()):
+        yield f"{text}: there is no such key{did_you_mean(nearest_key(key))}"
+
+
+def _values(override: Override) -> list[Any]:
+    if override.is_choice_sweep():
+        return list(override.sweep_iterator())
+    return [override.value()]
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

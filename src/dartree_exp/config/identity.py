@@ -1,0 +1,61 @@
+"""What a run is: its hash (what a result depends on) and its method's name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from dartree_exp.config.schema import METHODS, Config
+
+HASH_DIGITS = 12
+
+# Where a result goes, who is told and what it is called do not change it. `drafter.path` says which of the target's
+# drafters was used.
+_NOT_RESULTS = ("output", "force", "tracker", "sweep", "method")
+_NOT_READ = {"chain": ("width", "beta"), "heap": ("width", "beta"), "fixed": ("width", "beta"), "pruned": ()}
+_PLAIN = ("drafter", "tree", "budget")
+
+_NAMES = {
+    ("chain", "marginal"): "dflash",
+    ("chain", "conditional"): "domino",
+    ("heap", "marginal"): "ddtree",
+    ("heap", "static"): "chain_ddtree",
+    ("fixed", "conditional"): "dartree_fixed",
+    ("pruned", "conditional"): "dartree_pruned",
+}
+
+
+def config_hash(config: Config) -> str:
+    """12 hex digits over everything a result depends on; equal for settings that cannot lead to different results."""
+    return hash_of(_relevant(config))
+
+
+def hash_of(plain: dict[str, Any]) -> str:
+    """The same hash for any mapping of JSON values."""
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def method_name(config: Config) -> str:
+    """The name under which a run appears: the declared one, unless that is a published name its parts do not earn."""
+    if config.method is not None and (config.method == "ar" or config.method not in METHODS):
+        return config.method
+    tree = config.tree
+    if (tree.name, tree.scoring) == ("heap", "conditional"):
+        return "dominotree" if tree.child_order == "corrected" else "heap_sequential"
+    return _NAMES.get((tree.name, str(tree.scoring)), f"{tree.name}_{tree.scoring}")
+
+
+def _relevant(config: Config) -> dict[str, Any]:
+    plain = asdict(config)
+    for name in _NOT_RESULTS:
+        del plain[name]
+    del plain["model"]["drafters"]
+    for name in _NOT_READ[config.tree.name]:
+        del plain["tree"][name]
+    if config.method == "ar":
+        for name in _PLAIN:
+            del plain[name]
+    return plain

@@ -1,0 +1,75 @@
+"""From what Hydra composed to a checked `Config`.
+
+Every refusal is one line that names the key, its value, what is allowed and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from dartree_exp.config.identity import method_name
+from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest_key
+from dartree_exp.config.schema import Config
+from dartree_exp.config.validate import check_combinations, check_ranges
+from dartree_exp.errors import ConfigError
+
+
+def load_config(raw: DictConfig) -> Config:
+    """Resolve, type and check a composed configuration; `tree.scoring` and `method` come back filled in.
+
+    Raises ConfigError with a one-line message.
+    """
+    try:
+        plain = OmegaConf.to_container(raw, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key}: {_first_line(error)}") from error
+    assert isinstance(plain, dict)
+    _check_keys(plain, Config, "")
+    try:
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain))
+    except MissingMandatoryValue as error:
+        raise ConfigError(f"{_missing_key(error)}: no value; set one on the command line or in conf/") from error
+    except OmegaConfBaseException as error:
+        raise _type_error(error, plain) from error
+    assert isinstance(config, Config)
+    check_ranges(config)
+    if config.tree.scoring is None:
+        config.tree.scoring = "marginal" if config.drafter.head == "none" else "conditional"
+    check_combinations(config)
+    config.method = method_name(config)
+    return config
+
+
+def _check_keys(node: dict[Any, Any], schema: type, prefix: str) -> None:
+    hints = get_type_hints(schema)
+    for name, value in node.items():
+        key = f"{prefix}{name}"
+        if name not in hints:
+            raise ConfigError(f"{key}={value}: there is no such key{did_you_mean(nearest_key(key))}")
+        if is_dataclass(hints[name]):
+            if not isinstance(value, dict):
+                names = ", ".join(field.name for field in fields(hints[name]))
+                raise ConfigError(f"{key}={value}: a group with the keys {names}")
+            _check_keys(value, hints[name], f"{key}.")
+
+
+def _type_error(error: OmegaConfBaseException, plain: dict[Any, Any]) -> ConfigError:
+    key = error.full_key or ""
+    setting = key.partition("[")[0]
+    for name, hint, knob in knobs():
+        if setting == name or setting.startswith(f"{name}."):
+            value = OmegaConf.select(OmegaConf.create(plain), name)
+            return ConfigError(f"{name}={value}: must be {describe(hint, knob)}")
+    return ConfigError(f"{key}: {_first_line(error)}")
+
+
+def _missing_key(error: MissingMandatoryValue) -> str:
+    return error.full_key or _first_line(error).rpartition(" ")[2]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

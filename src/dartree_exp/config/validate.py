@@ -1,0 +1,98 @@
+"""Ranges of single settings, and combinations that cannot work. No model, no tensor library, nothing slow."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
+from dartree_exp.config.schema import SCRIPTED_DRAFTERS, Config, Knob
+from dartree_exp.errors import ConfigError
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+PACKAGE_PREFIX = "pkg://"
+
+
+def check_ranges(config: Config) -> None:
+    """Raise ConfigError for the first value outside what the schema allows."""
+    for key, hint, knob in knobs():
+        value = attrgetter(key)(config)
+        for item in value if isinstance(value, list) else (value,):
+            if not _fits(item, knob):
+                hint_at = did_you_mean(nearest(item, knob.allowed)) if isinstance(item, str) else ""
+                raise ConfigError(f"{key}={value}: must be {describe(hint, knob)}{hint_at}")
+
+
+def _fits(value: Any, knob: Knob) -> bool:
+    if isinstance(value, str):
+        return not knob.allowed or value in knob.allowed
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    return (
+        math.isfinite(value)
+        and (knob.low is None or value >= knob.low)
+        and (knob.above is None or value > knob.above)
+        and (knob.high is None or value <= knob.high)
+    )
+
+
+def check_combinations(config: Config) -> None:
+    """Raise ConfigError for the first combination that cannot work."""
+    for message in _conflicts(config):
+        raise ConfigError(message)
+
+
+def _conflicts(config: Config) -> Iterator[str]:
+    model, drafter, tree, sweep = config.model, config.drafter, config.tree, config.sweep
+    if sweep.name is not None and not _FOLDER_NAME.fullmatch(sweep.name):
+        yield f"sweep.name={sweep.name}: must be a plain folder name (letters, digits, . _ + -)"
+    if not config.output:
+        yield "output=: must name a folder"
+    if "" in config.decoding.stop_strings:
+        yield "decoding.stop_strings: an empty string would end every answer at once"
+    if model.name == "toy" and model.family is None:
+        yield "model.family=null: the toy target needs one: llama, qwen3"
+    if model.name != "toy" and model.family is not None:
+        yield f"model.family={model.family}: only model=toy has it; others read it from their own config.json"
+    if model.name == "toy" and model.path is not None:
+        yield f"model.path={model.path}: model=toy is made from a seed; choose another model to load a folder"
+    if config.method == "ar":
+        return
+    scripted = drafter.name in SCRIPTED_DRAFTERS
+    if tree.scoring in ("static", "conditional") and drafter.head == "none":
+        yield (
+            f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head;"
+            " use tree.scoring=marginal, or a drafter with a head: drafter=domino"
+        )
+    if scripted and model.name != "toy":
+        yield f"drafter={drafter.name}: scripted drafters go with model=toy, not with model={model.name}"
+    if scripted and drafter.path is not None:
+        yield f"drafter.path={drafter.path}: drafter={drafter.name} is scripted and loads nothing"
+    if scripted and drafter.num_drafts is None:
+        yield f"drafter.num_drafts=null: drafter={drafter.name} is scripted and needs a number"
+    if not scripted and drafter.path is None:
+        yield (
+            f"drafter={drafter.name}: there are no such weights for model={model.name}; set drafter.path=<folder>"
+            + (f" or choose drafter={', '.join(SCRIPTED_DRAFTERS)}" if model.name == "toy" else "")
+        )
+    if not scripted and drafter.num_drafts is not None:
+        yield f"drafter.num_drafts={drafter.num_drafts}: only scripted drafters have it; tree.depth limits a tree"
+
+
+def check_files(config: Config) -> None:
+    """Raise ConfigError where a path of the configuration names nothing; hub names are left to the loader."""
+    for key, path in (
+        ("model.path", config.model.path),
+        ("drafter.path", None if config.method == "ar" else config.drafter.path),
+        ("benchmark.path", config.benchmark.path),
+    ):
+        if path is None or path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists():
+            continue
+        if key == "benchmark.path" or not _HUB_NAME.fullmatch(path):
+            hub = "" if key == "benchmark.path" else " and it is no hub name"
+            raise ConfigError(f"{key}={path}: nothing lies there{hub}")

@@ -1,0 +1,143 @@
+"""Intervals: a seeded percentile bootstrap over prompts, paired by prompt where two runs are compared.
+
+The unit is the prompt, not the turn or the round: turns of a dialogue and rounds of an answer depend on each other,
+and a user wants to know what other prompts would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dartree_exp.metrics import METRICS, Metric, prompt_sums, ratio
+from dartree_exp.records.schema import SampleRecord
+
+LEVEL, REPLICATES, SEED = 0.95, 5000, 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval; None where it is undefined, and no interval below two prompts."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """As it stands in summary.json."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A difference or ratio of two runs over the prompts they share.
+
+    `n` prompts entered; `mismatched` turns share an id but not the prompt, so they were left out.
+    `separable`: the interval excludes "no difference".
+    """
+
+    estimate: Estimate
+    n: int
+    mismatched: int
+    separable: bool
+
+
+def estimate(samples: Iterable[SampleRecord], metric: Metric | str) -> Estimate:
+    """A metric (of METRICS by name) with its 95 % interval over prompts."""
+    metric = _metric(metric)
+    return bootstrap(_table(prompt_sums(samples, metric)), metric.value)
+
+
+def bootstrap(table: np.ndarray, value: Callable[[np.ndarray], np.ndarray]) -> Estimate:
+    """Percentile bootstrap over the rows of a table.
+
+    Args:
+        table: float64 [P, C], what each prompt adds to the sums.
+        value: sums [..., C] -> number [...].
+    """
+    if not len(table):
+        return Estimate(None)
+    return _interval(float(value(table.sum(0))), value(_weights(len(table)) @ table) if len(table) > 1 else None)
+
+
+def paired_difference(
+    run_a: Sequence[SampleRecord], run_b: Sequence[SampleRecord], metric: Metric | str, *, as_ratio: bool = False
+) -> Paired:
+    """`metric` of run A minus that of run B (or A / B), both resampled with the same prompts.
+
+    Only turns that both runs decoded, from the same prompt ids by their hash, and that count for the metric in both.
+    """
+    metric = _metric(metric)
+    rows_a, rows_b = _by_turn(run_a, metric), _by_turn(run_b, metric)
+    shared = [key for key in rows_a if key in rows_b]
+    same = [key for key in shared if rows_a[key][0] == rows_b[key][0]]
+    ids = list(dict.fromkeys(key[0] for key in same))
+    place = {id: index for index, id in enumerate(ids)}
+    tables = []
+    for rows in (rows_a, rows_b):
+        width = len(rows[same[0]][1]) if same else 0
+        table = np.zeros((len(ids), width))
+        for key in same:
+            table[place[key[0]]] += rows[key][1]
+        tables.append(table)
+    mismatched = len(shared) - len(same)
+    if not ids:
+        return Paired(Estimate(None), 0, mismatched, False)
+
+    def combine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return ratio(a, b) if as_ratio else a - b
+
+    a, b = tables
+    replicates = None
+    if len(ids) > 1:
+        weights = _weights(len(ids))
+        replicates = combine(metric.value(weights @ a), metric.value(weights @ b))
+    result = _interval(float(combine(metric.value(a.sum(0)), metric.value(b.sum(0)))), replicates)
+    none = 1.0 if as_ratio else 0.0
+    separable = result.low is not None and result.high is not None and not result.low <= none <= result.high
+    return Paired(result, len(ids), mismatched, separable)
+
+
+def _by_turn(samples: Iterable[SampleRecord], metric: Metric) -> dict[tuple[str, int], tuple[str, np.ndarray]]:
+    """(id, turn) -> (prompt hash, columns summed over repeats)."""
+    rows: dict[tuple[str, int], tuple[str, np.ndarray]] = {}
+    for sample in samples:
+        columns = metric.columns(sample)
+        if columns is not None:
+            key = (sample.id, sample.turn)
+            before = rows[key][1] if key in rows else 0.0
+            rows[key] = (sample.prompt_sha256, before + np.asarray(columns, float))
+    return rows
+
+
+def _interval(value: float, replicates: np.ndarray | None) -> Estimate:
+    if not np.isfinite(value):
+        return Estimate(None)
+    if replicates is None:
+        return Estimate(value)
+    # A resample may hold no prompt with a round; it says nothing about the number.
+    defined = replicates[np.isfinite(replicates)]
+    if not len(defined):
+        return Estimate(value)
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(defined, [tail, 100 - tail])
+    return Estimate(value, float(low), float(high))
+
+
+@lru_cache(maxsize=8)
+def _weights(prompts: int) -> np.ndarray:
+    """float64 [REPLICATES, P]: how often each resample drew each prompt; equal for equal P, so that runs are paired."""
+    draws = np.random.default_rng(SEED).integers(prompts, size=(REPLICATES, prompts))
+    flat = draws + prompts * np.arange(REPLICATES)[:, None]
+    return np.bincount(flat.ravel(), minlength=REPLICATES * prompts).reshape(REPLICATES, prompts).astype(float)
+
+
+def _table(sums: dict[str, np.ndarray]) -> np.ndarray:
+    return np.stack(list(sums.values())) if sums else np.zeros((0, 1))
+
+
+def _metric(metric: Metric | str) -> Metric:
+    return METRICS[metric] if isinstance(metric, str) else metric

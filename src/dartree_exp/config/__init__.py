@@ -1,1 +1,20 @@
 """Configuration: the schema of every setting, its checks and its hash. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dartree_exp.config.identity import config_hash
+from dartree_exp.config.schema import Config
+
+__all__ = ["Config", "compose", "config_hash"]
+
+
+def compose(overrides: Sequence[str] = ()) -> Config:
+    """The checked configuration of `python -m dartree_exp <overrides>`.
+
+    Raises ConfigError with a one-line message.
+    """
+    from dartree_exp.config.composition import make_config  # Hydra is slow to import, and only needed here
+
+    return make_config(overrides)

@@ -38,6 +38,11 @@ def hash_of(plain: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
+def unread_keys(config: Config, keys: list[str]) -> list[str]:
+    """Which of these settings the chosen tree does not read: a single run says so, a sweep over trees ignores them."""
+    return [key for key in keys if key in {f"tree.{name}" for name in _NOT_READ[config.tree.name]}]
+
+
 def method_name(config: Config) -> str:
     """The name under which a run appears: the declared one, unless that is a published name its parts do not earn."""
     if config.method is not None and (config.method == "ar" or config.method not in METHODS):

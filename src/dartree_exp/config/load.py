@@ -44,6 +44,11 @@ def load_config(raw: DictConfig) -> Config:
     return config
 
 
+def to_yaml(config: Config) -> str:
+    """The resolved configuration as YAML, as it lies in a run folder."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
 def _check_keys(node: dict[Any, Any], schema: type, prefix: str) -> None:
     hints = get_type_hints(schema)
     for name, value in node.items():

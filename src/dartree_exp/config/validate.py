@@ -69,8 +69,6 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head;"
             " use tree.scoring=marginal, or a drafter with a head: drafter=domino"
         )
-    if scripted and model.name != "toy":
-        yield f"drafter={drafter.name}: scripted drafters go with model=toy, not with model={model.name}"
     if scripted and drafter.path is not None:
         yield f"drafter.path={drafter.path}: drafter={drafter.name} is scripted and loads nothing"
     if scripted and drafter.num_drafts is None:

@@ -42,7 +42,7 @@ def make_config(overrides: Sequence[str] = ()) -> Config:
 def groups(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
     """The options of each group, of the package and of further folders (`--config-dir`), shared parts left out."""
     found: dict[str, set[str]] = {}
-    for root in (files(CONFIG_MODULE), *config_dirs):
+    for root in (files(CONFIG_MODULE), *(folder for folder in config_dirs if folder.is_dir())):
         for folder in root.iterdir():
             if folder.is_dir() and folder.name not in ("__pycache__", "hydra"):
                 names = (file.name for file in folder.iterdir())
@@ -57,8 +57,8 @@ def normalise(overrides: Sequence[str]) -> list[str]:
     return [text[1:] if text.startswith("+") and text[1:].partition("=")[0] in known else text for text in overrides]
 
 
-def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str:
-    """One line for what Hydra refused, found by looking at the overrides; Hydra's own first line where that fails."""
+def first_mistake(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str | None:
+    """One line for the first override that cannot be read or that names no option or key; None where there is none."""
     options = groups(config_dirs)
     parser = OverridesParser.create()
     for text in overrides:
@@ -68,8 +68,17 @@ def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Pa
             return f"{text}: cannot be read; write key=value, and quote values with special characters: 'key=\"a, b\"'"
         for message in _refusals(override, text, options):
             return message
-        if override.is_sweep_override() and "Ambiguous" in str(error):
-            return f"{text}: several values are a sweep; add -m, or quote one value with commas: 'key=\"a, b\"'"
+    return None
+
+
+def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str:
+    """One line for what Hydra refused: the mistake in the overrides, else Hydra's own first line."""
+    mistake = first_mistake(overrides, config_dirs)
+    if mistake is not None:
+        return mistake
+    if "Ambiguous value" in str(error):
+        text = next((text for text in overrides if text in str(error)), "")
+        return f"{text}: several values are a sweep; add -m, or quote one value with commas: 'key=\"a, b\"'"
     cause = f" ({_first_line(error.__cause__)})" if error.__cause__ is not None else ""
     return _first_line(error) + cause
 

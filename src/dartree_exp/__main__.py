@@ -1,0 +1,111 @@
+"""`python -m dartree_exp`: Hydra around `launch.job`, one line for every mistake, and the end of a sweep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_FLAGS = {
+    *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
+    *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
+    *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
+}
+_INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, as a scheduler sends it: the run is recorded as interrupted."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run with these arguments (default: the command line's); the exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if {"--help", "-h"} & set(arguments):
+        from dartree_exp.help import help_text
+
+        print(help_text())
+        return 0
+    for argument in arguments:
+        if argument.startswith("--") and argument.partition("=")[0] not in _FLAGS:
+            return _refuse(f"{argument}: there is no such flag; settings are written key=value (--help lists them)")
+
+    import hydra
+
+    from dartree_exp import launch
+    from dartree_exp.config.composition import (
+        COMPOSITION_ERRORS,
+        CONFIG_MODULE,
+        CONFIG_NAME,
+        VERSION_BASE,
+        explain,
+        first_mistake,
+        normalise,
+    )
+    from dartree_exp.sweep import finish
+
+    arguments = normalise(arguments)
+    overrides, config_dirs = _split(arguments)
+    # Before Hydra, which would make a sweep's folder first. Choices on another search path are unknown here.
+    if not any(text.startswith("hydra.searchpath") for text in overrides):
+        mistake = first_mistake(overrides, config_dirs)
+        if mistake is not None:
+            return _refuse(mistake)
+    start = hydra.main(version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
+    code: int | None = None
+    with _process_settings(arguments, launch.SWEEP_ID, launch.new_sweep_id()):
+        try:
+            start(launch.job)()
+        except COMPOSITION_ERRORS as error:
+            return _refuse(explain(error, overrides, config_dirs))
+        except KeyboardInterrupt as error:
+            code = _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
+            print("dartree_exp: interrupted; the same command goes on from here", file=sys.stderr)
+        return finish(code)
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """The overrides among the arguments, and the folders given by --config-dir."""
+    from hydra._internal.utils import get_args_parser
+
+    parsed = get_args_parser().parse_args(arguments)
+    return parsed.overrides, [Path(parsed.config_dir)] if parsed.config_dir else []
+
+
+@contextmanager
+def _process_settings(arguments: Sequence[str], variable: str, sweep_id: str) -> Iterator[None]:
+    """What Hydra and the workers read from the process: argv, two variables, and SIGTERM as an interrupt."""
+
+    def terminate(signum: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    argv = sys.argv
+    before = {name: os.environ.get(name) for name in ("HYDRA_FULL_ERROR", variable)}
+    handler: Any = signal.signal(signal.SIGTERM, terminate)
+    sys.argv = [argv[0], *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and exiting
+    os.environ[variable] = sweep_id
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        signal.signal(signal.SIGTERM, handler)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _refuse(message: str) -> int:
+    print(f"dartree_exp: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

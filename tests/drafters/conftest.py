@@ -1,0 +1,121 @@
+"""Golden cases, a target reduced to what drafters read of it, and a small random checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from dartree_exp.drafters.backbone import DFlashBackbone
+from dartree_exp.drafters.checkpoint import make_head
+from dartree_exp.drafters.dflash_config import DFlashConfig
+from dartree_exp.drafters.heads import GRUHead
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@dataclass
+class StubTarget:
+    embed_weight: Tensor
+    lm_head_weight: Tensor
+    num_layers: int
+    name: str = "stub"
+
+    @property
+    def vocab_size(self) -> int:
+        return self.embed_weight.shape[0]
+
+    @property
+    def hidden_size(self) -> int:
+        return self.embed_weight.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embed_weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.embed_weight.device
+
+
+@dataclass
+class GoldenCase:
+    spec: dict[str, Any]
+    arrays: dict[str, Tensor]
+    checkpoint: Path
+
+    def target(self, num_layers: int) -> StubTarget:
+        return StubTarget(
+            self.arrays["target.embed_tokens.weight"], self.arrays["target.lm_head.weight"], num_layers=num_layers
+        )
+
+
+@pytest.fixture(scope="session")
+def golden(shared: Path) -> Callable[[str, str], GoldenCase]:
+    def read(family: str, case: str) -> GoldenCase:
+        folder = shared / "golden" / family
+        spec = json.loads((folder / f"{case}.json").read_text())
+        return GoldenCase(spec, load_file(folder / spec["tensors_file"]), folder / spec["checkpoint"].split("/")[0])
+
+    return read
+
+
+@pytest.fixture
+def small_config() -> Callable[..., DFlashConfig]:
+    def make(**changes: Any) -> DFlashConfig:
+        values: dict[str, Any] = {
+            "hidden_size": 32,
+            "intermediate_size": 24,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "vocab_size": 40,
+            "block_size": 6,
+            "mask_token_id": 39,
+            "target_layer_ids": (0, 2),
+            "num_target_layers": 4,
+            "shift_label": True,
+            "max_position_embeddings": 128,
+            "projector_type": "domino",
+            "emb_dim": 10,
+            "gru_hidden_dim": 14,
+            "pure_draft_prefix_len": 1,
+        }
+        return DFlashConfig(**(values | changes))
+
+    return make
+
+
+@pytest.fixture
+def make_parts(
+    small_config: Callable[..., DFlashConfig],
+) -> Callable[..., tuple[DFlashBackbone, GRUHead | None, StubTarget]]:
+    """A random backbone, its head (if the config has one) and a target they fit, all from seed 0."""
+
+    def make(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[DFlashBackbone, GRUHead | None, StubTarget]:
+        config = small_config(**changes)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            backbone, head = DFlashBackbone(config).to(dtype), make_head(config)
+            for name, weight in backbone.named_parameters():
+                torch.nn.init.normal_(weight, mean=float("norm" in name), std=0.3)
+            if head is not None:
+                head = head.to(dtype)
+                for weight in head.parameters():
+                    torch.nn.init.normal_(weight, std=0.5)
+            table = torch.randn(config.vocab_size, config.hidden_size, dtype=dtype)
+            lm_head = torch.randn(config.vocab_size, config.hidden_size, dtype=dtype)
+        return backbone, head, StubTarget(table, lm_head, config.num_target_layers)
+
+    return make

@@ -1,0 +1,167 @@
+"""The draft backbone against the reference implementation's vectors (golden family `dflash_backbone`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dartree_exp.drafters import backbone as backbone_module
+from dartree_exp.drafters.backbone import DFlashBackbone, DFlashLayer
+from dartree_exp.drafters.cache import DraftCache
+from dartree_exp.drafters.checkpoint import load_drafter, read_checkpoint
+
+CASES = [
+    "l1_b8_default_layers",
+    "l2_b16",
+    "l2_b4",
+    "l2_b8",
+    "l2_b8_bf16",
+    "l2_b8_headdim24",
+    "l3_b16_default_layers",
+    "l3_b4",
+    "l3_b8",
+]
+
+
+def test_every_case_of_the_family_is_run(shared):
+    assert sorted(p.stem for p in (shared / "golden" / "dflash_backbone").glob("*.json")) == CASES
+
+
+def run_rounds(model: DFlashBackbone, case: Any, expected: str = "hidden") -> tuple[list[float], DraftCache]:
+    """Largest excess over the tolerance per round (<= 0 passes), and the cache after the last round."""
+    tolerance, dtype = case.spec["tolerance"], model.fc.weight.dtype
+    atol = tolerance["hidden_atol"] if expected == "hidden" else 5e-5
+    rtol = tolerance["hidden_rtol"] if expected == "hidden" else 1e-4
+    cache, excess = model.new_cache(), []
+    for r, line in enumerate(case.spec["rounds"]):
+        assert cache.length == line["draft_cache_len_before"]
+        features = case.arrays[f"round{r}.target_hidden"].to(dtype)
+        positions, split = case.arrays[f"round{r}.position_ids"], features.shape[1]
+        with torch.no_grad():
+            hidden = model(
+                features,
+                case.arrays[f"round{r}.block_embeds"].to(dtype),
+                positions[:, :split],
+                positions[:, split:],
+                cache=cache,
+            )
+        assert cache.length == line["draft_cache_len_after"] == line["start"]
+        want = case.arrays[f"round{r}.{expected}"].double()
+        excess.append(((hidden.double() - want).abs() - atol - rtol * want.abs()).max().item())
+    return excess, cache
+
+
+def read(case: Any, dtype: torch.dtype | None = None) -> DFlashBackbone:
+    stored = read_checkpoint(case.checkpoint, dtype=dtype)
+    assert list(stored.config.target_layer_ids) == case.spec["params"]["target_layer_ids"]
+    assert stored.config.shift_label is False and stored.head is None
+    return stored.backbone
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rounds_and_final_cache(golden: Callable, name: str):
+    case = golden("dflash_backbone", name)
+    excess, cache = run_rounds(read(case), case)
+    assert max(excess) <= 0
+    atol, rtol = case.spec["tolerance"]["hidden_atol"], case.spec["tolerance"]["hidden_rtol"]
+    for layer in range(case.spec["params"]["layers"]):
+        for kind, rows in zip(("keys", "values"), cache.rows(layer), strict=True):
+            torch.testing.assert_close(rows, case.arrays[f"final_cache.layer{layer}.{kind}"], atol=atol, rtol=rtol)
+
+
+def test_bf16_weights_in_float32(golden: Callable):
+    case = golden("dflash_backbone", "l2_b8_bf16")
+    excess, _ = run_rounds(read(case, torch.float32), case, "hidden_fp32")
+    assert max(excess) <= 0
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if not n.endswith("bf16")])
+def test_proposals_use_the_slots_after_the_root(golden: Callable, name: str):
+    case = golden("dflash_backbone", name)
+    drafter = load_drafter(case.checkpoint, case.target(case.spec["params"]["L"]))
+    assert drafter.num_drafts == drafter.block_size - 1
+    session = drafter.session([])
+    for r, line in enumerate(case.spec["rounds"]):
+        root = int(case.arrays[f"round{r}.block_ids"][0, 0])
+        block = session.propose(case.arrays[f"round{r}.target_hidden"][0], root, line["start"])
+        torch.testing.assert_close(block.hidden, case.arrays[f"round{r}.hidden"][0, 1:], atol=5e-5, rtol=1e-4)
+        torch.testing.assert_close(block.logits, case.arrays[f"round{r}.logits"][0, 1:], atol=5e-4, rtol=1e-4)
+        assert block.vocab_ids is None and block.logits.dtype == torch.float32
+
+
+class _NormBlockOnly(torch.nn.Module):
+    def __init__(self, norm: torch.nn.Module, slots: int) -> None:
+        super().__init__()
+        self.norm, self.slots = norm, slots
+
+    def forward(self, keys: Tensor) -> Tensor:
+        return torch.cat([keys[:, :, : -self.slots], self.norm(keys[:, :, -self.slots :])], dim=2)
+
+
+def _context_keys_not_normed(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    for layer in model.layers:
+        layer.self_attn.k_norm = _NormBlockOnly(layer.self_attn.k_norm, slots=4)
+
+
+def _normed_context(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = DFlashLayer.forward
+
+    def broken(self: DFlashLayer, x: Tensor, context: Tensor, *rest: Any) -> Tensor:
+        return forward(self, x, self.input_layernorm(context), *rest)
+
+    monkeypatch.setattr(DFlashLayer, "forward", broken)
+
+
+def _causal_block(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def broken(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        slots, past = q.shape[2], k.shape[2] - q.shape[2]
+        visible = torch.ones(slots, k.shape[2], dtype=torch.bool).tril(past)
+        return attend(q, k, v, **(options | {"attn_mask": visible}))
+
+    monkeypatch.setattr(backbone_module.F, "scaled_dot_product_attention", broken)
+
+
+def _block_positions_one_late(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = backbone_module.rotary_table
+
+    def broken(positions: Tensor, *rest: Any) -> Any:
+        return table(torch.cat([positions[:, :-4], positions[:, -4:] + 1], dim=1), *rest)
+
+    monkeypatch.setattr(backbone_module, "rotary_table", broken)
+
+
+@pytest.mark.parametrize(
+    "break_it", [_normed_context, _context_keys_not_normed, _causal_block, _block_positions_one_late]
+)
+def test_control_a_broken_backbone_is_caught(golden: Callable, monkeypatch: pytest.MonkeyPatch, break_it: Callable):
+    case = golden("dflash_backbone", "l2_b4")
+    model = read(case)
+    break_it(model, monkeypatch)
+    excess, _ = run_rounds(model, case)
+    assert min(excess) > 0
+
+
+def test_control_block_rows_left_in_the_cache_are_caught(golden: Callable):
+    case = golden("dflash_backbone", "l2_b8")
+    model = read(case)
+    cache = model.new_cache()
+    for r in range(2):
+        features = case.arrays[f"round{r}.target_hidden"]
+        positions, split = case.arrays[f"round{r}.position_ids"], features.shape[1]
+        with torch.no_grad():
+            hidden = model(
+                features,
+                case.arrays[f"round{r}.block_embeds"],
+                positions[:, :split],
+                positions[:, split:],
+                cache=cache,
+            )
+        cache.length += case.spec["params"]["block"]  # not cropped
+        agrees = torch.allclose(hidden, case.arrays[f"round{r}.hidden"], atol=5e-5, rtol=1e-4)
+        assert agrees == (r == 0)

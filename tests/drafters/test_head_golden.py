@@ -1,0 +1,164 @@
+"""Domino's head and whole Domino checkpoints against the reference vectors (golden family `domino_head`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.checkpoint import LEGACY_PREFIX, load_drafter, make_head
+from dartree_exp.drafters.dflash_config import read_config
+from dartree_exp.drafters.heads import GRUHead
+
+HEAD_CASES = [
+    "shift0_prefix0_b8",
+    "shift0_prefix1_b4",
+    "shift0_prefix1_b8",
+    "shift1_prefix0_b8",
+    "shift1_prefix1_b16",
+    "shift1_prefix1_b8",
+    "shift1_prefix1_b8_bf16",
+    "shift1_prefix1_b8_legacy_keys",
+]
+FULL_CASES = ["full_shift0_prefix0_b8", "full_shift1_prefix1_b8"]
+
+
+def test_every_case_of_the_family_is_run(shared):
+    assert sorted(p.stem for p in (shared / "golden" / "domino_head").glob("*.json")) == sorted(HEAD_CASES + FULL_CASES)
+
+
+def read_head(case: Any) -> GRUHead:
+    """The golden head cases store the head's tensors only, so the checkpoint reader does not apply."""
+    head = make_head(read_config(case.checkpoint))
+    assert head is not None
+    tensors = load_file(case.checkpoint / "head.safetensors")
+    head.load_state_dict({k.removeprefix(LEGACY_PREFIX): v for k, v in tensors.items()}, assign=True)
+    return head.requires_grad_(False).bind(case.arrays["target.embed_tokens.weight"])
+
+
+def greedy_chain(head: GRUHead, block: Block, root: int, k: int | None) -> tuple[list[int], Tensor]:
+    """Chain by argmax over the k best base logits per depth (None: all), and the corrected logits [D, V]."""
+    depths, vocabulary = block.logits.shape
+    ids = block.logits.topk(k or vocabulary, dim=-1).indices
+    prepared = head.prepare(block, ids)
+    state, chain, rows = head.start(root), [root], []
+    for depth in range(1, depths + 1):
+        base = block.logits[depth - 1]
+        corrected = base[ids[depth - 1]] + head.correction(prepared, state, depth)[0]
+        token = ids[depth - 1, corrected.argmax()]
+        rows.append(torch.full_like(base, -torch.inf).scatter(0, ids[depth - 1], corrected))
+        chain.append(int(token))
+        state = head.advance(prepared, state, depth, torch.tensor([0]), token[None])
+    return chain, torch.stack(rows)
+
+
+@pytest.mark.parametrize("name", HEAD_CASES)
+def test_greedy_chains(golden: Callable, name: str):
+    case = golden("domino_head", name)
+    head, arrays, params = read_head(case), case.arrays, case.spec["params"]
+    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    skip = params["block_size"] - params["num_drafts"]
+    for n in range(params["num_blocks"]):
+        block = Block(arrays["hidden"][n, skip:], arrays["base_logits"][n, skip:].float(), None)
+        root = int(arrays["block_ids"][n, 0])
+        torch.testing.assert_close(head.start(root)[0], arrays["gru_states"][n, 0], **tolerance)
+        chain, logits = greedy_chain(head, block, root, None)
+        assert chain == arrays["greedy_chain"][n].tolist()
+        torch.testing.assert_close(logits, arrays["greedy_chain_logits"][n].float(), **tolerance)
+
+
+@pytest.mark.parametrize("name", HEAD_CASES)
+def test_gathered_candidates_give_the_same_corrections(golden: Callable, name: str):
+    case = golden("domino_head", name)
+    head, arrays, params = read_head(case), case.arrays, case.spec["params"]
+    skip = params["block_size"] - params["num_drafts"]
+    block = Block(arrays["hidden"][0, skip:], arrays["base_logits"][0, skip:].float(), None)
+    root, k = int(arrays["block_ids"][0, 0]), 4
+    assert head.prepare(block, torch.zeros(params["num_drafts"], k, dtype=torch.int64)).rows is not None
+    chain, logits = greedy_chain(head, block, root, k)
+    seen = logits.isfinite()
+    assert seen.sum() == k * params["num_drafts"]
+    expected = arrays["greedy_chain_logits"][0].float()
+    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    for depth in range(params["num_drafts"]):  # While the two chains agree, so do their logits.
+        torch.testing.assert_close(logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance)
+        if chain[: depth + 2] != arrays["greedy_chain"][0, : depth + 2].tolist():
+            break
+
+
+@pytest.mark.parametrize("name", HEAD_CASES)
+def test_teacher_forced_pass(golden: Callable, name: str):
+    case = golden("domino_head", name)
+    head, arrays, params = read_head(case), case.arrays, case.spec["params"]
+    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    embeds = arrays["target.embed_tokens.weight"][arrays["block_ids"]]
+    drafts, skip = params["num_drafts"], params["block_size"] - params["num_drafts"]
+    torch.testing.assert_close(head.states(embeds), arrays["gru_states"], **tolerance)
+    base = arrays["base_logits"][:, skip:].float()
+    corrections = head(arrays["hidden"][:, skip:], embeds[:, :drafts])
+    expected = arrays["teacher_forced_logits"][:, skip:].float()
+    torch.testing.assert_close(base + corrections, expected, **tolerance)
+    columns = torch.tensor([3, 0, 41])
+    chosen = head(arrays["hidden"][:, skip:], embeds[:, :drafts], columns)
+    torch.testing.assert_close(base[..., columns] + chosen, expected[..., columns], **tolerance)
+
+
+@pytest.mark.parametrize("name", FULL_CASES)
+def test_whole_checkpoints_over_rounds(golden: Callable, name: str):
+    case = golden("domino_head", name)
+    drafter = load_drafter(case.checkpoint, case.target(num_layers=6))
+    assert drafter.head is not None and drafter.num_drafts == case.spec["params"]["num_drafts"]
+    session = drafter.session([])
+    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    for r, line in enumerate(case.spec["rounds"]):
+        arrays = {key.split(".", 1)[1]: value for key, value in case.arrays.items() if key.startswith(f"round{r}.")}
+        root = int(arrays["root_token"])
+        block = session.propose(arrays["target_hidden"][0], root, line["start"])
+        torch.testing.assert_close(block.hidden, arrays["draft_hidden"], **tolerance)
+        torch.testing.assert_close(block.logits, arrays["base_logits"], **tolerance)
+        torch.testing.assert_close(drafter.head.start(root)[0], arrays["root_gru_state"], **tolerance)
+        chain, logits = greedy_chain(drafter.head, block, root, None)
+        assert chain == arrays["greedy_chain"].tolist()
+        torch.testing.assert_close(logits, arrays["greedy_chain_logits"], **tolerance)
+
+
+def _wrong_prefix(head: GRUHead, block: Block) -> Block:
+    head.pure_draft_prefix_len = 1 - head.pure_draft_prefix_len
+    return block
+
+
+def _slots_one_late(head: GRUHead, block: Block) -> Block:
+    return Block(block.hidden.roll(1, 0), block.logits, None)
+
+
+def _gates_swapped(head: GRUHead, block: Block) -> Block:
+    weight = head.prefix_gru.weight_ih_l0
+    reset, update, new = weight.chunk(3)
+    weight.copy_(torch.cat([update, reset, new]))
+    return block
+
+
+@pytest.mark.parametrize("break_it", [_wrong_prefix, _slots_one_late, _gates_swapped])
+@pytest.mark.parametrize("name", ["shift1_prefix1_b8", "shift0_prefix0_b8"])
+def test_control_a_broken_head_is_caught(golden: Callable, name: str, break_it: Callable):
+    case = golden("domino_head", name)
+    head, arrays, params = read_head(case), case.arrays, case.spec["params"]
+    skip = params["block_size"] - params["num_drafts"]
+    block = break_it(head, Block(arrays["hidden"][0, skip:], arrays["base_logits"][0, skip:], None))
+    _, logits = greedy_chain(head, block, int(arrays["block_ids"][0, 0]), None)
+    assert not torch.allclose(logits, arrays["greedy_chain_logits"][0], atol=5e-5, rtol=1e-4)
+
+
+def test_control_the_other_slot_layout_is_caught(golden: Callable, tmp_path):
+    case = golden("domino_head", "full_shift1_prefix1_b8")
+    for file in case.checkpoint.iterdir():
+        text = file.read_bytes()
+        (tmp_path / file.name).write_bytes(text.replace(b'"shift_label": true', b'"shift_label": false'))
+    session = load_drafter(tmp_path, case.target(num_layers=6)).session([])
+    block = session.propose(case.arrays["round0.target_hidden"][0], int(case.arrays["round0.root_token"]), 9)
+    assert not torch.allclose(block.logits, case.arrays["round0.base_logits"][:7], atol=5e-5, rtol=1e-4)

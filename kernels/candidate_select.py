@@ -1,0 +1,65 @@
+"""Candidates of a depth: the k largest logits of each row, equal logits by column, and the row's log-sum-exp."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dartree_exp.kernels.backend import use_triton
+
+# Up to here one stable sort is cheaper than top-k plus the work of putting its ties in order.
+_SORT_LIMIT = 4096
+# Extra entries taken so that a tie at the k-th place is seen whole; bf16 logits tie in small groups.
+_SLACK = 32
+_TRITON_MAX_K = 256  # beyond, the sorting network grows and torch's radix sort is the better tool
+
+
+class Selection(NamedTuple):
+    """What `candidate_select` returns, per row."""
+
+    values: Tensor  # [R, k], descending
+    columns: Tensor  # int64 [R, k]; equal values stand in ascending column order
+    logsumexp: Tensor | None  # float32 [R] over the whole row, if asked for
+
+
+def candidate_select(logits: Tensor, k: int, logsumexp: bool = False) -> Selection:
+    """The k largest entries of each row of logits [R, V], ties by column; 1 <= k <= V.
+
+    `torch.topk` leaves the order of ties open, and the trees depend on it (released methods state a rule),
+    hence this function. Raises ValueError for k out of range.
+    """
+    rows, columns = logits.shape
+    if not 1 <= k <= columns:
+        raise ValueError(f"candidate_select: k = {k}, but a row has {columns} entries")
+    if rows and k <= _TRITON_MAX_K and use_triton(logits):
+        from dartree_exp.kernels.candidate_select_triton import candidate_select_triton
+
+        return candidate_select_triton(logits, k, logsumexp)
+    return candidate_select_torch(logits, k, logsumexp)
+
+
+def candidate_select_torch(logits: Tensor, k: int, logsumexp: bool = False) -> Selection:
+    """The reference; same contract as `candidate_select`, on any device."""
+    values, columns = stable_topk(logits, k)
+    return Selection(values, columns, torch.logsumexp(logits.float(), dim=-1) if logsumexp else None)
+
+
+def stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of the last axis, descending, equal values by index: values and int64 indices [..., k]."""
+    size = values.shape[-1]
+    # The check for wide ties reads a result on the host: free on the CPU, a synchronisation elsewhere.
+    if size <= max(_SORT_LIMIT, k + _SLACK) or values.device.type != "cpu":
+        return _sorted_topk(values, k)
+    top, index = values.topk(k + _SLACK)
+    if bool((top[..., k - 1] == top[..., -1]).any()):
+        return _sorted_topk(values, k)
+    index, order = index.sort()
+    top, order = top.gather(-1, order).sort(descending=True, stable=True)
+    return top[..., :k], index.gather(-1, order)[..., :k]
+
+
+def _sorted_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    top, index = values.sort(descending=True, stable=True)
+    return top[..., :k], index[..., :k]

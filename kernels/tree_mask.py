@@ -1,0 +1,44 @@
+"""Who sees whom in a draft tree, and the additive attention mask of the verification pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dartree_exp.kernels.backend import use_triton
+
+
+def visibility(parents: Tensor) -> Tensor:
+    """bool [n, n]: entry (i, j) is true where j is i or an ancestor of i. parents: int64 [n], -1 at the root (node 0).
+
+    Pointer doubling: after s steps a row knows its 2^s nearest ancestors, so the number of tensor operations depends
+    on the number of nodes only, and nothing is read back to the host.
+    """
+    size = parents.shape[0]
+    seen = torch.eye(size, dtype=torch.bool, device=parents.device)
+    jump = parents.clamp(min=0)
+    for _ in range((size - 1).bit_length()):
+        seen = seen | seen[jump]
+        jump = jump[jump]
+    return seen
+
+
+def tree_mask(parents: Tensor, past: int, dtype: torch.dtype) -> Tensor:
+    """Additive mask [1, 1, n, past + n]: 0 where visible, the dtype's minimum where hidden.
+
+    Every node sees the whole context of `past` tokens, its ancestors and itself. Additive because a boolean 4-D mask
+    under eager attention is silently wrong.
+    """
+    if use_triton(parents):
+        from dartree_exp.kernels.tree_mask_triton import tree_mask_triton
+
+        return tree_mask_triton(parents, past, dtype)
+    return tree_mask_torch(parents, past, dtype)
+
+
+def tree_mask_torch(parents: Tensor, past: int, dtype: torch.dtype) -> Tensor:
+    """The reference; same contract as `tree_mask`, on any device."""
+    size = parents.shape[0]
+    mask = torch.zeros(1, 1, size, past + size, dtype=dtype, device=parents.device)
+    mask[0, 0, :, past:].masked_fill_(~visibility(parents), torch.finfo(dtype).min)
+    return mask

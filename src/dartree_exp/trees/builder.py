@@ -1,0 +1,44 @@
+"""The builder protocol and the choice of a builder by configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dartree_exp.trees.chain import ChainBuilder
+from dartree_exp.trees.children import Children
+from dartree_exp.trees.heap import HeapBuilder
+from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.tree import DraftTree
+
+if TYPE_CHECKING:
+    from dartree_exp.config import TreeConfig
+
+
+class Builder(Protocol):
+    """Turns a scorer into a tree. Builders hold no state between rounds."""
+
+    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
+        """A prefix-closed tree of at most `budget` drafted nodes and min(depth_limit, drafts) levels.
+
+        Fewer nodes where the scorer has no more; the bare root for budget 0. Raises ValueError for a negative budget.
+        """
+
+
+def make_builder(tree: TreeConfig) -> Builder:
+    """The builder a configuration names; raises ValueError for an unknown name or a value that would break a tree."""
+    children = Children(tree.children, tree.child_order, tree.narrow_by_budget)
+    if tree.name == "chain":
+        return ChainBuilder()
+    if tree.name == "heap":
+        return HeapBuilder(children)
+    if tree.name == "fixed":
+        return FixedBuilder(children)
+    if tree.name == "pruned":
+        return PrunedBuilder(children, tree.width, tree.beta)
+    raise ValueError(f"unknown tree {tree.name!r}: chain, heap, fixed or pruned")
+
+
+def candidate_count(tree: TreeConfig, budget: int) -> int | str:
+    """The `candidates` of `make_scorer` for a round with this budget: K, or "all"; DDTree's K follows the budget."""
+    return max(1, budget) if tree.candidates_follow_budget else tree.candidates

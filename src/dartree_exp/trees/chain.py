@@ -1,0 +1,29 @@
+"""The chain: one greedy path (DFlash with marginal scores, Domino with its head)."""
+
+from __future__ import annotations
+
+import torch
+
+from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.tree import DraftTree, Ledger
+
+
+class ChainBuilder:
+    """The best candidate of each depth, in the state of the chain so far."""
+
+    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
+        """A path of min(depth_limit, drafts, budget) nodes."""
+        if budget < 0:
+            raise ValueError(f"budget {budget} is negative")
+        state = scorer.start(root)
+        ledger = Ledger(root, state.device)
+        only = torch.zeros(1, dtype=torch.int64, device=state.device)
+        score = None
+        length = min(depth_limit, scorer.num_drafts, budget)
+        for depth in range(1, length + 1):
+            token, step, rank = scorer.best(state, depth)
+            score = step if score is None else score + step
+            ledger.add_level(only, token, score, rank)
+            if depth < length:
+                state = scorer.advance(state, depth, only, token)
+        return ledger.tree()

@@ -1,0 +1,41 @@
+"""Which of its depth's candidates a parent may produce: one rule for heap and level-wise builders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Children:
+    """At most `limit` children per parent (None: every candidate), taken in `order`.
+
+    order: `base`, the first of the menu (released DARTree), or `corrected`, the best by score (DominoTree).
+    narrow_by_budget: released DARTree also limits them to the budget, while log Z keeps running over all candidates.
+    """
+
+    limit: int | None = None
+    order: str = "base"
+    narrow_by_budget: bool = False
+
+    def __post_init__(self) -> None:
+        if self.order not in ("base", "corrected"):
+            raise ValueError(f"child order {self.order!r}: base or corrected")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"children = {self.limit}: a parent needs at least one")
+
+    def count(self, candidates: int, budget: int) -> int:
+        """Children per parent, given K candidates and the round's budget; at least one."""
+        count = candidates if self.limit is None else min(self.limit, candidates)
+        return max(1, min(count, budget)) if self.narrow_by_budget else count
+
+    def take(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
+        """The `count` allowed entries of each row of log_probs [N, K], and their ranks int64 [N, count].
+
+        Ranks are None where they are 0 .. count - 1 in every row. Ties fall to the smaller rank.
+        """
+        if self.order == "base" or count == log_probs.shape[1]:
+            return log_probs[:, :count], None
+        values, ranks = log_probs.sort(dim=-1, descending=True, stable=True)
+        return values[:, :count], ranks[:, :count]

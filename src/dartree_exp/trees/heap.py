@@ -1,0 +1,158 @@
+"""Best-first search with a heap: exact, one node at a time, on the host.
+
+With marginal scores this is DDTree (arXiv 2604.12989, algorithm 1), with a path-dependent scorer it is DominoTree's
+heap (arXiv 2607.08642) and DARTree's "heap + sequential correction" baseline: one correction per popped node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dartree_exp.trees.children import Children
+from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.tree import DraftTree
+
+Ties = tuple[int, ...]
+
+
+def by_rank_tuple(path: Ties, parent: int, place: int) -> Ties:
+    """DDTree: the smaller tuple of ranks along the path wins, a prefix beats its extension."""
+    return (*path, place)
+
+
+def by_insertion(path: Ties, parent: int, place: int) -> Ties:
+    """DominoTree: the entry pushed first wins, all children of a node being pushed in order when it is popped."""
+    return (parent, place)
+
+
+TIE_RULES: dict[str, Callable[[Ties, int, int], Ties]] = {"rank_tuple": by_rank_tuple, "insertion": by_insertion}
+
+
+class Menu(NamedTuple):
+    """Children a node may get, best first."""
+
+    scores: list[float]
+    tokens: list[int]
+    ranks: list[int]
+
+
+class HeapBuilder:
+    """Pops the best open entry until the budget is spent.
+
+    Successors are opened lazily: a popped node opens its next sibling and its best child, which gives the order of the
+    full heap since neither can come before the popped entry. Path scores are sums in double precision.
+
+    ties: `rank_tuple` or `insertion`; None takes the rule of the published method: insertion order (DominoTree) for
+    path-dependent scorers, the rank tuple (DDTree) for the others. Ranks are places in the node's own menu.
+    """
+
+    def __init__(self, children: Children, ties: str | None = None) -> None:
+        if ties is not None and ties not in TIE_RULES:
+            raise ValueError(f"unknown tie rule {ties!r}: {' or '.join(TIE_RULES)}")
+        self._children = children
+        self._ties = ties
+
+    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
+        """The `budget` most likely prefixes of at most `depth_limit` tokens, in the order of popping."""
+        if budget < 0:
+            raise ValueError(f"budget {budget} is negative")
+        tie = TIE_RULES[self._ties or ("insertion" if scorer.path_dependent else "rank_tuple")]
+        limit = min(depth_limit, scorer.num_drafts) if budget else 0
+        menus = (_PathMenus if scorer.path_dependent else _SharedMenus)(scorer, root, limit, budget, self._children)
+
+        tokens, parents, depths, scores, ranks = [root], [-1], [0], [0.0], [-1]
+        paths: list[Ties] = [()]
+        open_entries: list[tuple[float, Ties, int, int]] = []  # (-score, tie key, parent, place in its menu)
+
+        def push(parent: int, place: int) -> None:
+            menu = menus.of(parent)
+            if place < len(menu.scores):
+                score = scores[parent] + menu.scores[place]
+                heappush(open_entries, (-score, tie(paths[parent], parent, place), parent, place))
+
+        if limit:
+            push(0, 0)
+        while open_entries and len(tokens) <= budget:
+            score, path, parent, place = heappop(open_entries)
+            menu = menus.of(parent)
+            node = len(tokens)
+            tokens.append(menu.tokens[place])
+            ranks.append(menu.ranks[place])
+            parents.append(parent)
+            depths.append(depths[parent] + 1)
+            scores.append(-score)
+            paths.append(path)
+            if node == budget:
+                break
+            push(parent, place + 1)
+            if depths[node] < limit:
+                menus.open(node, parent, depths[node], tokens[node])
+                push(node, 0)
+        device = menus.device
+        return DraftTree(
+            tokens=torch.tensor(tokens, device=device),
+            parents=torch.tensor(parents, device=device),
+            depths=torch.tensor(depths, device=device),
+            scores=torch.tensor(scores, dtype=torch.float64, device=device),
+            ranks=torch.tensor(ranks, device=device),
+            supertree_size=len(tokens) - 1,
+        )
+
+
+def _menus(log_probs: Tensor, ids: Tensor, children: Children, budget: int) -> list[Menu]:
+    """Menus of the rows of log_probs [N, K] over ids [N, K], best first; no more entries than can be popped."""
+    values, ranks = children.take(log_probs, children.count(log_probs.shape[1], budget))
+    values, places = values.sort(dim=-1, descending=True, stable=True)
+    values, places = values[:, :budget], places[:, :budget]
+    ranks = places if ranks is None else ranks.gather(1, places)
+    return [Menu(*rows) for rows in zip(values.tolist(), ids.gather(1, ranks).tolist(), ranks.tolist(), strict=True)]
+
+
+class _SharedMenus:
+    """One menu per depth, all fetched in one go."""
+
+    def __init__(self, scorer: Scorer, root: int, limit: int, budget: int, children: Children) -> None:
+        state = scorer.start(root)
+        self.device = state.device
+        self._depths = {0: 0}
+        depths = range(1, limit + 1)
+        if limit:
+            rows = torch.cat([scorer.score(state, depth) for depth in depths])
+            ids = torch.stack([scorer.candidates(depth) for depth in depths])
+            self._menus = _menus(rows, ids, children, budget)
+
+    def of(self, node: int) -> Menu:
+        return self._menus[self._depths[node]]
+
+    def open(self, node: int, parent: int, depth: int, token: int) -> None:
+        self._depths[node] = depth
+
+
+class _PathMenus:
+    """A menu per node from the node's own state: one correction and one state step for each popped node."""
+
+    def __init__(self, scorer: Scorer, root: int, limit: int, budget: int, children: Children) -> None:
+        self._scorer = scorer
+        self._budget = budget
+        self._children = children
+        self._states = {0: scorer.start(root)}
+        self.device = self._states[0].device
+        self._only = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._menus = {0: self._menu(0, 1)} if limit else {}
+
+    def of(self, node: int) -> Menu:
+        return self._menus[node]
+
+    def open(self, node: int, parent: int, depth: int, token: int) -> None:
+        read = torch.tensor([token], device=self.device)
+        self._states[node] = self._scorer.advance(self._states[parent], depth, self._only, read)
+        self._menus[node] = self._menu(node, depth + 1)
+
+    def _menu(self, node: int, depth: int) -> Menu:
+        row = self._scorer.score(self._states[node], depth)
+        return _menus(row, self._scorer.candidates(depth)[None], self._children, self._budget)[0]

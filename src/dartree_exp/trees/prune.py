@@ -1,0 +1,39 @@
+"""Prefix-closed choice of the B best nodes of a supertree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from dartree_exp.kernels.candidate_select import stable_topk
+from dartree_exp.trees.tree import DraftTree
+
+
+def best_nodes(tree: DraftTree, budget: int, beta: float) -> Tensor:
+    """Node indices, int64 [B] ascending, of the `budget` best non-root nodes by score + beta * depth.
+
+    Equal scores go to the smaller index, which is never a descendant. So for beta <= 0 the choice is prefix closed
+    without looking at the parents: no node scores above its parent, since step scores are <= 0 and rounding is
+    monotone (arXiv 2608.13524, Lemma 1). A positive beta breaks this; callers refuse it.
+    """
+    keys = tree.scores if beta == 0 else tree.scores + beta * tree.depths
+    kept = stable_topk(keys[1:], min(budget, tree.num_nodes))[1] + 1
+    return kept.sort().values
+
+
+def subtree(tree: DraftTree, kept: Tensor) -> DraftTree:
+    """The tree of the root and the nodes `kept` (int64 [B], ascending, prefix closed), re-indexed in the same order."""
+    nodes = torch.cat([kept.new_zeros(1), kept])
+    place = torch.full_like(tree.parents, -1).index_put((nodes,), torch.arange(nodes.shape[0], device=nodes.device))
+    parents = place[tree.parents[nodes].clamp(min=0)]
+    parents[0] = -1
+    return replace(
+        tree,
+        tokens=tree.tokens[nodes],
+        parents=parents,
+        depths=tree.depths[nodes],
+        scores=tree.scores[nodes],
+        ranks=None if tree.ranks is None else tree.ranks[nodes],
+    )

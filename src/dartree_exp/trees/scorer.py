@@ -1,0 +1,70 @@
+"""The scorer protocol: what a tree builder may ask about the drafter's opinion, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from dartree_exp.drafters.block import Block
+    from dartree_exp.drafters.heads import CorrectionHead
+
+
+class Scorer(Protocol):
+    """Log-probabilities of the candidates of every depth, given a state per parent node.
+
+    Depths run from 1 to `num_drafts`. A state is a tensor whose dim 0 is nodes; its contents are the scorer's own.
+    """
+
+    num_drafts: int
+    path_dependent: bool  # False: `score` ignores the state, so a depth has one menu for all its nodes
+
+    def start(self, root: int) -> Tensor:
+        """State [1, ...] after reading the root."""
+
+    def candidates(self, depth: int) -> Tensor:
+        """Target token ids, int64 [K]: base logits descending, equal logits by token id."""
+
+    def score(self, state: Tensor, depth: int) -> Tensor:
+        """[N, K] log-probability of each candidate below each of N parents; never above 0, also in rounding."""
+
+    def best(self, state: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The best child of each parent: token int64 [N], log-prob [N], rank int64 [N] among the candidates.
+
+        What the largest entries of `score` say, without putting the candidates in order. Equal scores go to the
+        smaller rank, or to the smaller token id where the whole vocabulary is scored (Domino's argmax).
+        """
+
+    def advance(self, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
+        """States [M, ...] of new nodes at `depth`: token [M] read below row parent [M] of `state`."""
+
+
+def make_scorer(
+    scoring: str,
+    block: Block,
+    head: CorrectionHead | None,
+    root: int,
+    *,
+    candidates: int | str,
+    normalise: str = "candidates",
+) -> Scorer:
+    """The scorer of one round.
+
+    scoring: `marginal` (base logits: DFlash, DDTree), `static` (the head along its own greedy chain: one menu per
+    depth) or `conditional` (the head along each node's own path: Domino, DominoTree, DARTree).
+    candidates: K, or "all". normalise: what log Z runs over, see `menu.MenuTable`.
+    Raises ValueError for an unknown name, or where a head is needed and there is none.
+    """
+    from dartree_exp.trees.conditional import ConditionalScorer
+    from dartree_exp.trees.marginal import MarginalScorer
+    from dartree_exp.trees.static import StaticScorer
+
+    if scoring == "marginal":
+        return MarginalScorer(block, candidates, normalise)
+    if scoring not in ("static", "conditional"):
+        raise ValueError(f"unknown scoring {scoring!r}: marginal, static or conditional")
+    if head is None:
+        raise ValueError(f"scoring={scoring} needs a drafter with a correction head; this one has none")
+    conditional = ConditionalScorer(block, head, candidates, normalise)
+    return conditional if scoring == "conditional" else StaticScorer(conditional, root)

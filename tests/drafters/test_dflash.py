@@ -115,6 +115,25 @@ def test_advance_takes_the_parent_rows(make_parts: Callable):
     assert not torch.allclose(both[0], both[1])
 
 
+def test_tabulated_reads_equal_products(make_parts: Callable):
+    _, head, target = make_parts(torch.float64)
+    kept, parent = torch.tensor([3, 5, 30]), torch.tensor([0, 0, 0])
+    state = head.bind(target.embed_weight).start(7)
+    direct = head.advance(None, state, 1, parent, kept)
+    head.bind(target.embed_weight, kept)
+    torch.testing.assert_close(head.advance(None, state, 1, parent, kept), direct, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(head.start(7), state)  # The root may be any token.
+    with pytest.raises(IndexError):
+        head.advance(None, state, 1, parent[:1], torch.tensor([4]))
+
+
+def test_drafting_leaves_modules_trainable(make_parts: Callable):
+    """A trainer validates with the modules it is training."""
+    backbone, head, target = make_parts()
+    propose(DFlashDrafter("d", target, backbone, head, torch.tensor([1, 2])))
+    assert all(weight.requires_grad for module in (backbone, head) for weight in module.parameters())
+
+
 def test_an_unbound_head_says_so(make_parts: Callable):
     _, head, _ = make_parts()
     with pytest.raises(RuntimeError, match="bind"):

@@ -55,6 +55,9 @@ def load_drafter(
     Raises CheckpointError for a checkpoint that is incomplete, unknown in layout or made for another target.
     """
     stored = read_checkpoint(folder, use_head=use_head, dtype=dtype or target.dtype, device=target.device)
+    for module in (stored.backbone, stored.head):
+        if module is not None:
+            module.requires_grad_(False)
     try:
         return DFlashDrafter(
             name or Path(folder).name, target, stored.backbone, stored.head, stored.vocab_ids, stored.weight_files

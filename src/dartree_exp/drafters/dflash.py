@@ -47,9 +47,9 @@ class DFlashDrafter:
         self.target_layer_ids = config.target_layer_ids
         self.max_positions = config.max_position_embeddings
         self._weight_files = tuple(weight_files)
-        self.backbone = backbone.eval().requires_grad_(False)
-        self.head = None if head is None else head.eval().requires_grad_(False).bind(target.embed_weight)
+        self.backbone = backbone
         self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
+        self.head = None if head is None else head.bind(target.embed_weight, self.vocab_ids)
         self._embed = target.embed_weight
         self._block = self._embed[[config.mask_token_id] * config.block_size].to(backbone.fc.weight.dtype)
         # Rows of the restricted vocabulary are copied once; every round then reads only those.
@@ -62,8 +62,10 @@ class DFlashDrafter:
         return embeds
 
     @cached_property
-    def weights_sha256(self) -> str:
-        """Hex digest of the weight files, in order."""
+    def weights_sha256(self) -> str | None:
+        """Hex digest of the weight files, in order; None for modules that came from no file."""
+        if not self._weight_files:
+            return None
         digest = hashlib.sha256()
         for file in self._weight_files:
             with file.open("rb") as stream:

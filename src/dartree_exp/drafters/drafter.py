@@ -42,7 +42,7 @@ class Drafter(Protocol):
 
     @property
     def weights_sha256(self) -> str | None:
-        """Hex digest of the weights; None for a scripted drafter."""
+        """Hex digest of the weights; None where there are no weight files."""
 
     def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> Session:
         """A fresh session for a prompt. sampler: the target's, None for greedy; trained drafters ignore it."""

@@ -72,8 +72,7 @@ class GRUHead(nn.Module):
     """Domino's head (arXiv 2605.29707): correction = W2 silu(W1 [z ; s]), z the slot's hidden, s a GRU over the path.
 
     W1 is used in two parts, W1 [z ; s] = W1z z + W1s s, so that the slot part is one product per round.
-    The GRU reads rows of the target's embedding table: call `bind` before drafting. The published runtime tabulates
-    W_ih times every embedding ([V, 3G], 0.9 GB on Qwen3-8B); a draft tree has too few nodes for that to pay.
+    The GRU reads rows of the target's embedding table: call `bind` before drafting.
     """
 
     def __init__(
@@ -90,11 +89,27 @@ class GRUHead(nn.Module):
             nn.SiLU(),
             nn.Linear(emb_dim, vocab_size, bias=False),
         )
-        self._embed: tuple[Tensor, ...] = ()  # In a tuple, so that the target's table is no parameter of the head.
+        # Plain attributes, so that what belongs to the target is neither a parameter nor in the state dict.
+        self._embed: tuple[Tensor, ...] = ()
+        self._table: tuple[Tensor, Tensor] | None = None
 
-    def bind(self, embed_weight: Tensor) -> GRUHead:
-        """Use the target's embedding table [V, H]; returns self."""
-        self._embed = (embed_weight,)
+    @torch.no_grad()
+    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> GRUHead:
+        """Use the target's embedding table [V, H]; returns self. Bind again after the head's weights changed.
+
+        vocab_ids: int64 [Vd], the only ids that `advance` will be given. W_ih times their embeddings is then tabulated
+        ([Vd, 3G]), since on one CPU core that product is two thirds of a depth's GRU step (0.3 of 0.5 ms, 12 nodes). A
+        whole vocabulary is not tabulated: 0.9 GB on Qwen3-8B, where a GPU does not notice the product.
+        """
+        self._embed, self._table = (embed_weight,), None
+        if vocab_ids is not None:
+            # In float32: a table is worth its exactness, and bfloat16 products are slow on CPUs without AMX.
+            wide = torch.promote_types(self._w_out.dtype, torch.float32)
+            rows = F.linear(embed_weight[vocab_ids].to(wide), self.prefix_gru.weight_ih_l0.to(wide))
+            # Other ids point past the table, so that they fail instead of reading a wrong row.
+            place = torch.full_like(embed_weight[:, 0], vocab_ids.numel(), dtype=torch.int64)
+            place[vocab_ids] = torch.arange(vocab_ids.numel(), device=place.device)
+            self._table = rows.to(self._w_out.dtype), place
         return self
 
     def start(self, root: int) -> Tensor:
@@ -117,7 +132,10 @@ class GRUHead(nn.Module):
         return F.linear(code, prepared.rows[depth - 1])
 
     def advance(self, prepared: GRUTables, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
-        return self.prefix_gru.step(self._read(token), state[parent])
+        if self._table is None:
+            return self.prefix_gru.step(self._read(token), state[parent])
+        rows, place = self._table
+        return self.prefix_gru.step(rows[place[token]], state[parent])
 
     def states(self, token_embeds: Tensor) -> Tensor:
         """States [n, D, G] of teacher tokens: entry j has read y_0 (the anchor) .. y_j. token_embeds: [n, D, H]."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from dartree_exp.config.schema import SCRIPTED_DRAFTERS
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.drafter import Draws
+from dartree_exp.drafters.heads import CorrectionHead
 
 if TYPE_CHECKING:
     from dartree_exp.models.target import Target
@@ -29,9 +30,9 @@ class ScriptedDrafter:
     root's position. seed: any non-negative integer. Raises ValueError for another kind or fewer than one draft.
     """
 
-    head = None
+    head: CorrectionHead | None = None
     target_layer_ids: tuple[int, ...] = ()
-    weights_sha256 = None
+    weights_sha256: str | None = None
 
     def __init__(self, kind: str, target: Target, num_drafts: int, seed: int = 0) -> None:
         if kind not in SCRIPTED_DRAFTERS:
@@ -93,6 +94,7 @@ class Continuation:
         return self._ids[position - self._first]
 
     def _append(self, logits: Tensor) -> None:
-        position = self._first + len(self._ids)
-        greedy = self._sampler is None
-        self._ids.append(int(logits.argmax()) if greedy else self._sampler.choose(logits, position))
+        if self._sampler is None:
+            self._ids.append(int(logits.argmax()))
+        else:
+            self._ids.append(self._sampler.choose(logits, self._first + len(self._ids)))

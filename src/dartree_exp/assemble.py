@@ -35,7 +35,8 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter, vocab_
 
     Raises ConfigError for a scorer that needs a correction head the drafter lacks.
     """
-    scoring = tree.scoring or ("conditional" if drafter.head is not None else "marginal")
+    scoring = tree.scoring
+    assert scoring is not None  # load_config fills it in
     if scoring != "marginal" and drafter.head is None:
         raise ConfigError(
             f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed here: marginal"
@@ -74,11 +75,3 @@ def clock_factory(config: Config, target: Target) -> partial[StageClock]:
     return partial(
         StageClock, synchronize, profile=config.engine.profile, exclude_first_draft=config.protocol == "paper"
     )
-
-
-def method_name(config: Config) -> str:
-    """The method's name in tables: its preset's, or one made of its parts."""
-    if config.method is not None:
-        return config.method
-    scoring = config.tree.scoring or ("conditional" if config.drafter.head != "none" else "marginal")
-    return f"{config.drafter.name}-{config.tree.name}-{scoring}"

@@ -75,6 +75,13 @@ class Method:
         """Drafts per round: the drafter's, or the configured limit if smaller."""
         return min(self.drafter.num_drafts, self.depth_limit or self.drafter.num_drafts)
 
+    def fallback(self, prompt_length: int, max_new_tokens: int) -> str | None:
+        """Why plain decoding must take a prompt of so many ids: the drafter's positions end too early. None: it fits."""
+        need = prompt_length + max_new_tokens + self.drafter.block_size
+        if need <= self.drafter.max_positions:
+            return None
+        return f"prompt of {prompt_length} ids needs {need} positions, the drafter has {self.drafter.max_positions}"
+
 
 @torch.inference_mode()
 def speculate(
@@ -146,11 +153,16 @@ def autoregress(
     """Lean plain decoding, the baseline of every speedup: one token a step, no taps, no other outputs."""
     cache = target.new_cache(len(prompt_ids) + rule.max_new_tokens)
     answer = Answer(rule)
+
+    def emit(token: int) -> None:
+        if answer.push([token]) and on_token is not None:
+            on_token(token)
+
     with clock.prefill():
         logits = target.prefill(prompt_ids, cache, ()).logits[-1]
         check_finite(logits, "target", 0, sampler.sample_id)
         token, position = sampler.choose(logits, len(prompt_ids)), len(prompt_ids)
-    answer.push([token])
+    emit(token)
 
     clock.start()
     while answer.finish is None:
@@ -158,7 +170,5 @@ def autoregress(
         check_finite(logits, "target", len(answer.ids), sampler.sample_id)
         position += 1
         token = sampler.choose(logits, position)
-        answer.push([token])
-        if on_token is not None:
-            on_token(token)
+        emit(token)
     return Decoded(answer.ids, answer.finish, [], clock.stop())

@@ -47,22 +47,21 @@ def test_golden_tree_law(shared, case):
     probs = torch.from_numpy(arrays["target_probs"])
     parents = torch.from_numpy(arrays["parents"])
     depths = torch.cat((torch.zeros(1, dtype=torch.int64), torch.from_numpy(arrays["depths"])))
-    tokens = torch.cat((torch.tensor([0]), torch.from_numpy(arrays["tokens"])))
+    tokens = torch.cat((torch.tensor([0]), torch.from_numpy(arrays["node_tokens"])))
     tree = DraftTree(tokens, parents, depths, torch.zeros(len(tokens)), None, len(tokens) - 1)
     draws = 3000
     reached = np.zeros(len(tokens))
     stopped = np.zeros(len(tokens))
-    bonus = np.zeros(probs.shape[1])
+    bonus = np.zeros(probs.shape)
     for seed in range(draws):
         path, token = verify_tree(tree, probs.log(), Sampler(1.0, seed=seed, sample_id=case), start=40)
         reached[path] += 1
         stopped[path[-1]] += 1
-        bonus[token] += 1
-    for counts, law in ((reached, arrays["reach_prob"]), (stopped, arrays["stop_prob"])):
+        bonus[path[-1], token] += 1
+    joint = arrays["stop_prob"][:, None] * arrays["bonus_law"]  # the stored law is given the stopping node
+    laws = (reached, arrays["reach_prob"]), (stopped, arrays["stop_prob"]), (bonus, joint)
+    for counts, law in laws:
         assert np.abs(counts / draws - law).max() < 5 * 0.5 / np.sqrt(draws)
-    law = arrays["bonus_law"]
-    if law.ndim == 1:
-        assert np.abs(bonus / draws - law).max() < 5 * 0.5 / np.sqrt(draws)
     assert reached.sum() / draws == pytest.approx(arrays["reach_prob"].sum(), abs=0.1)
 
 

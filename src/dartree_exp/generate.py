@@ -1,0 +1,48 @@
+"""`python -m dartree_exp.generate "your prompt" [overrides]`: stream one answer, accepted drafts highlighted.
+
+Only run as a script; `dartree_exp.generate(...)` is the function.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Exit status: 0, or 2 for a mistake in the prompt or a setting."""
+    from dartree_exp.errors import UserError
+
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print('usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (keys: python -m dartree_exp --help)')
+        return 0 if arguments else 2
+    prompt, overrides = arguments[0], arguments[1:]
+    if not prompt.strip():
+        print("generate: the prompt is empty", file=sys.stderr)
+        return 2
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        from dartree_exp import generate
+
+        result = generate(
+            prompt, overrides, lambda piece: console.print(Text(piece.text, "green" if piece.drafted else ""), end="")
+        )
+    except UserError as error:
+        print(f"generate: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    console.print()
+    speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:.1f} tok/s after the first token"
+    shape = f"tau {result.tau:.2f} over {result.rounds} rounds" if result.tau is not None else "no rounds"
+    console.print(f"[dim]{len(result.ids)} tokens, {shape}{speed}, finish: {result.finish}; green: accepted drafts[/dim]")
+    if result.fallback:
+        console.print(f"[dim]plain decoding was used: {result.fallback}[/dim]")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""One run: every prompt decoded by plain decoding and by the method, interleaved, judged, recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dartree_exp.assemble import clock_factory, load_parts, make_method, make_rule, make_sampler
+from dartree_exp.config.schema import Config
+from dartree_exp.decode import Decoded, Method, autoregress, speculate
+from dartree_exp.errors import RunError
+from dartree_exp.metrics import is_degenerate
+from dartree_exp.models.target import Target
+from dartree_exp.prompts import Prompt, load_prompts
+from dartree_exp.records.environment import describe_environment
+from dartree_exp.records.folder import RunFolder
+from dartree_exp.records.schema import RoundRecord, SampleRecord
+from dartree_exp.report.live import LiveLine
+from dartree_exp.summary import summarise
+from dartree_exp.trackers import make_tracker
+from dartree_exp.verify.lossless import judge
+from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.stopping import StopRule
+from dartree_exp.verify.walk import NonFiniteLogitsError
+
+WARM_UP_TOKENS = 8
+
+
+class PromptTooLongError(ValueError):
+    """Prompt and answer do not fit the target's positions."""
+
+
+@dataclass(frozen=True)
+class Arms:
+    """What decodes a prompt: the target and the method, under one configuration."""
+
+    config: Config
+    target: Target
+    method: Method
+    rule: StopRule
+    clock: Callable[[], Any]
+
+    def plain(self, ids: list[int], sampler: Sampler) -> Decoded:
+        return autoregress(self.target, ids, sampler, self.rule, self.clock())
+
+    def drafted(self, ids: list[int], sampler: Sampler) -> Decoded:
+        return speculate(self.target, self.method, ids, sampler, self.rule, self.clock())
+
+
+def prepare(config: Config) -> tuple[list[Prompt], Arms]:
+    """Prompts first (cheap, may be missing), then the models."""
+    prompts = load_prompts(config.benchmark)
+    target, drafter = load_parts(config)
+    method = make_method(config.tree, config.budget, drafter, target.vocab_size)
+    return prompts, Arms(config, target, method, make_rule(config.decoding, target), clock_factory(config, target))
+
+
+def decode_turn(arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first: bool) -> tuple[SampleRecord, Decoded]:
+    """Decode one turn by both arms and judge the method's ids; errors of the logits become part of the record."""
+    sampler = make_sampler(arms.config.decoding, f"{prompt.id}/{turn}")
+    fallback = arms.method.fallback(len(ids), arms.rule.max_new_tokens)
+    plain = drafted = None
+    error = None
+    try:
+        if len(ids) + arms.rule.max_new_tokens > arms.target.max_positions:
+            raise PromptTooLongError(
+                f"prompt of {len(ids)} ids and decoding.max_new_tokens={arms.rule.max_new_tokens} exceed the target's "
+                f"{arms.target.max_positions} positions"
+            )
+        if ar_first or fallback:
+            plain = arms.plain(ids, sampler)
+        drafted = plain if fallback else arms.drafted(ids, sampler)
+        plain = plain or arms.plain(ids, sampler)
+        verdict = judge(arms.target, ids, drafted.ids, plain.ids, sampler)
+    except (NonFiniteLogitsError, PromptTooLongError) as caught:
+        error = {"type": type(caught).__name__, "message": str(caught)}
+    if error is not None:
+        drafted = Decoded()
+    record = SampleRecord(
+        id=prompt.id,
+        category=prompt.category,
+        turn=turn,
+        prompt_sha256=hashlib.sha256(torch.tensor(ids, dtype=torch.int64).numpy().tobytes()).hexdigest(),
+        prompt_tokens=len(ids),
+        method=str(arms.config.method),
+        ids=drafted.ids,
+        text=arms.target.tokenizer.decode(drafted.ids),
+        finish=drafted.finish if error is None else None,
+        ar_ids=plain.ids if plain else [],
+        verdict=verdict.verdict if error is None else None,
+        verdict_detail=verdict.detail if error is None else None,
+        emitted=len(drafted.ids),
+        rounds=len(drafted.rounds),
+        acceptance_lengths=[r.tokens_advanced for r in drafted.rounds],
+        emitted_per_round_counts=[r.emitted for r in drafted.rounds],
+        time=drafted.time,
+        ar={"emitted": len(plain.ids), "prefill": plain.time["prefill"], "decode": plain.time["decode"]} if plain else None,
+        fallback=fallback if error is None else None,
+        error=error,
+        degenerate=error is None and is_degenerate(drafted.ids),
+        enable_thinking=arms.config.decoding.enable_thinking,
+    )
+    return record, drafted
+
+
+def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecord]:
+    """One line per round of a sample."""
+    for r in decoded.rounds:
+        ranks = None if r.tree.ranks is None else r.tree.ranks[r.accepted[1:]].tolist()
+        yield RoundRecord(
+            id=sample.id,
+            turn=sample.turn,
+            round=r.index,
+            start=r.start,
+            root=int(r.tree.tokens[0]),
+            accepted=r.accepted[1:],
+            accepted_tokens=r.accepted_tokens,
+            accepted_ranks=ranks,
+            bonus=r.bonus,
+            tree_size=r.tree.num_nodes,
+            supertree_size=r.tree.supertree_size,
+            tree_depth=int(r.tree.depths.max()),
+            tokens_advanced=r.tokens_advanced,
+            emitted=r.emitted,
+            time=r.time,
+        )
+
+
+def run(config: Config, folder: RunFolder) -> None:
+    """Decode what the folder does not hold yet, then summarise all of it.
+
+    Raises:
+        RunError: a verdict is `wrong`, or no prompt could be decoded at all. The records stay.
+    """
+    prompts, arms = prepare(config)
+    folder.expect(sum(len(prompt.turns) for prompt in prompts))
+    machine = warm_up(arms, prompts[0])
+    folder.write_environment(environment(arms, machine))
+    method = str(config.method)
+    tracker = make_tracker(config, folder.path)
+    summary: dict[str, Any] | None = None
+    try:
+        with LiveLine(sum(len(prompt.turns) for prompt in prompts), folder.samples()) as live:
+            for index, prompt in enumerate(prompts):
+                for sample, rounds in decode_prompt(arms, prompt, folder, ar_first=index % 2 == 0):
+                    folder.append(sample, rounds)
+                    tracker.log_sample(sample, rounds)
+                    live.update(sample)
+        summary = summarise(folder.samples(), method)
+        folder.write_summary(summary)
+    finally:
+        tracker.finish(summary)
+    write_tables(folder.path)
+    conclude(summary, folder)
+
+
+def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
+    """DONE, or RunError: one `wrong` verdict spoils a run, since a wrong output makes its speed meaningless."""
+    wrong, failed = summary["verdicts"]["wrong"], summary["failed"]
+    if wrong:
+        raise RunError(f"{wrong} of {summary['turns']} outputs differ from plain decoding beyond rounding (see samples.jsonl)")
+    if failed and not summary["turns"]:
+        raise RunError(f"none of {failed} prompts could be decoded: {folder.samples()[0].error}")
+    folder.done(f"{failed} prompts failed (see samples.jsonl)" if failed else "")
+
+
+def decode_prompt(
+    arms: Arms, prompt: Prompt, folder: RunFolder, ar_first: bool
+) -> Iterator[tuple[SampleRecord, list[RoundRecord]]]:
+    """The turns of a prompt that are not on disk yet; history is plain decoding's answer, the same for every method."""
+    done = {sample.turn: sample for sample in folder.samples() if sample.id == prompt.id}
+    codec = arms.target.tokenizer
+    messages: list[dict[str, str]] = []
+    for turn, text in enumerate(prompt.turns):
+        messages.append({"role": "user", "content": text})
+        sample = done.get(turn)
+        if sample is None:
+            ids = codec.encode_chat(messages, arms.config.decoding.enable_thinking)
+            sample, decoded = decode_turn(arms, prompt, turn, ids, ar_first)
+            yield sample, list(round_records(sample, decoded))
+        messages.append({"role": "assistant", "content": codec.decode(sample.ar_ids)})
+
+
+def environment(arms: Arms, machine: dict[str, float]) -> dict[str, Any]:
+    """The stamp of this process: what the numbers were measured with."""
+    target = arms.target
+    weights = {"target": target.weights_sha256, "drafter": arms.method.drafter.weights_sha256}
+    details = {}
+    if target.device.type == "cuda":
+        details = {"name": torch.cuda.get_device_name(target.device), "attention": "sdpa"}
+    return describe_environment(
+        device=str(target.device),
+        dtype=str(target.dtype).removeprefix("torch."),
+        threads=torch.get_num_threads(),
+        device_details=details,
+        weights={role: digest for role, digest in weights.items() if digest is not None},
+        machine={"target_forward_ms_by_rows": machine},
+    )
+
+
+def warm_up(arms: Arms, prompt: Prompt) -> dict[str, float]:
+    """One untimed prompt per arm, then the machine's forward costs (milliseconds by rows) for the environment record."""
+    message = {"role": "user", "content": prompt.turns[0]}
+    ids = arms.target.tokenizer.encode_chat([message], arms.config.decoding.enable_thinking)
+    rule = StopRule(WARM_UP_TOKENS, arms.rule.eos_ids)
+    sampler = make_sampler(arms.config.decoding, "warm-up")
+    with suppress(NonFiniteLogitsError):  # the timed run meets it again, and records it
+        autoregress(arms.target, ids, sampler, rule, arms.clock())
+        if arms.method.fallback(len(ids), WARM_UP_TOKENS) is None:
+            speculate(arms.target, arms.method, ids, sampler, rule, arms.clock())
+    return forward_costs(arms.target, ids, sorted({1, 17, arms.method.max_budget + 1}))
+
+
+def forward_costs(target: Target, ids: list[int], rows: list[int], repeats: int = 3) -> dict[str, float]:
+    """Median milliseconds of one target forward after `ids`, by number of causal rows: the machine's yardstick."""
+    costs = {}
+    cache = target.new_cache(len(ids) + max(rows))
+    target.prefill(ids, cache)
+    for n in rows:
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            target.prefill(ids[:1] * n, cache)
+            if target.device.type == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+            cache.keep(len(ids))
+        costs[str(n)] = round(sorted(times)[repeats // 2] * 1e3, 3)
+    return costs

@@ -1,0 +1,109 @@
+"""Tiny targets, a drafter that is right often enough to exercise trees, and every named method over it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from dartree_exp.assemble import make_method
+from dartree_exp.config import compose
+from dartree_exp.config.schema import METHODS
+from dartree_exp.decode import Decoded, autoregress, speculate
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.scripted import ScriptedDrafter
+from dartree_exp.models.toy import toy_target
+from dartree_exp.timing import StageClock
+from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.stopping import StopRule
+
+PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
+
+
+class NoisyOracle:
+    """Proposes the target's continuation among equally likely others, with random hidden states and a random GRU head.
+
+    The right token is seldom the first candidate, so accepted paths jump between branches.
+    """
+
+    def __init__(self, target, num_drafts: int = 6, with_head: bool = True) -> None:
+        self._oracle = ScriptedDrafter("oracle", target, num_drafts)
+        self.name, self.num_drafts, self.block_size = "noisy", num_drafts, num_drafts
+        self.target_layer_ids = (0, 1)
+        self.max_positions = target.max_positions
+        self.weights_sha256 = None
+        self.head = None
+        if with_head:
+            torch.manual_seed(5)
+            head = GRUHead(target.hidden_size, target.vocab_size, 16, 8, pure_draft_prefix_len=1)
+            self.head = head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
+
+    def session(self, prompt_ids, sampler=None):
+        return _NoisySession(self, self._oracle.session(prompt_ids, sampler))
+
+
+class _NoisySession:
+    def __init__(self, drafter, inner) -> None:
+        self._drafter, self._inner = drafter, inner
+        self._committed = 0
+
+    def propose(self, features, root: int, start: int) -> Block:
+        self._committed += features.shape[0]
+        assert self._committed == start, "features of exactly the committed tokens must arrive"
+        block = self._inner.propose(features, root, start)
+        noise = torch.Generator().manual_seed(start)
+        logits = 1.5 * torch.randn(block.logits.shape, generator=noise)
+        truth = block.logits.argmax(-1, keepdim=True)
+        logits.scatter_add_(1, truth, 3.0 + torch.rand(truth.shape, generator=noise))
+        hidden = torch.randn(block.hidden.shape, generator=noise).to(block.hidden.dtype)
+        return Block(hidden, logits, None)
+
+
+@cache
+def tree_config(method: str, *overrides: str):
+    config = compose([f"method={method}", *overrides])
+    return config.tree, config.budget
+
+
+@cache
+def target_of(family: str, dtype: torch.dtype):
+    return toy_target(family, dtype, seed=1)
+
+
+class Case:
+    """One target and one method, ready to decode by either arm."""
+
+    def __init__(self, target, drafter, method: str, *overrides: str) -> None:
+        tree, budget = tree_config(method, *overrides)
+        self.target, self.drafter, self.tree_config = target, drafter, tree
+        self.method = make_method(tree, budget, drafter, target.vocab_size)
+
+    def plain(self, prompt=PROMPT, cap=24, sampler=None, **rule) -> Decoded:
+        return autoregress(self.target, prompt, sampler or Sampler(), _rule(cap, rule), StageClock())
+
+    def drafted(self, prompt=PROMPT, cap=24, sampler=None, on_round=None, **rule) -> Decoded:
+        return speculate(self.target, self.method, prompt, sampler or Sampler(), _rule(cap, rule), StageClock(), on_round)
+
+
+def _rule(cap: int, rule: dict) -> StopRule:
+    return StopRule(cap, **({"eos_ids": frozenset()} | rule))
+
+
+@pytest.fixture
+def make_case():
+    """`make_case(method, *overrides, family=, dtype=, drafter=)`, a fresh method over a cached target."""
+
+    def make(method, *overrides, family="llama", dtype=torch.float32, drafter="noisy", num_drafts=6):
+        target = target_of(family, dtype)
+        if drafter == "noisy":
+            made = NoisyOracle(target, num_drafts, with_head=method not in ("dflash", "ddtree"))
+        else:
+            made = ScriptedDrafter(drafter, target, num_drafts)
+        return Case(target, made, method, *overrides)
+
+    return make
+
+
+DRAFTING = tuple(m for m in METHODS if m != "ar")

@@ -1,0 +1,109 @@
+"""Whole decodes of the reference implementations, round by round (../shared/golden/end_to_end, fp32)."""
+
+import json
+
+import pytest
+import torch
+
+from dartree_exp.assemble import make_method
+from dartree_exp.config import compose
+from dartree_exp.decode import autoregress, speculate
+from dartree_exp.drafters.checkpoint import load_drafter
+from dartree_exp.models.registry import load_model
+from dartree_exp.models.target import Target
+from dartree_exp.timing import StageClock
+from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.stopping import StopRule
+
+CASES = [
+    "dflash_ddtree_random_draft",
+    "dflash_ddtree_stop_token",
+    "dflash_ddtree_tied_block16",
+    "dflash_ddtree_trained_draft",
+    "domino_family_shift0",
+    "domino_family_shift1",
+]
+HEADLESS = ("dflash", "ddtree")
+
+
+def overrides(run: dict) -> list[str]:
+    """The configuration of a reference run."""
+    name = run["method"]
+    budget = f"tree.budget={run.get('tree_budget', 64)}"
+    if name.startswith("dominotree"):
+        arm = name.removeprefix("dominotree_")
+        normalise = "vocab" if arm == "marginal" else "vocab_on_prefix"
+        knobs = [f"tree.scoring={arm}", f"tree.normalise={normalise}", f"tree.children={run['node_topk']}"]
+        return ["method=dominotree", budget, *knobs, f"tree.candidates={run['corr_topm']}"]
+    if name.startswith("dartree"):
+        knobs = [f"tree.candidates={run['candidate_vocab_size']}", f"tree.children={run['expansion_k']}"]
+        knobs += [f"tree.width={run['supertree_width']}"] if name == "dartree_pruned" else []
+        return [f"method={name}", budget, *knobs]
+    return [f"method={'domino' if name == 'domino_chain' else name}", budget]
+
+
+def load_target(folder) -> Target:
+    """Targets of the golden vectors have no tokenizer."""
+    model = load_model(folder, torch.float32, torch.device("cpu"))
+    return Target(model, name=folder.name, tokenizer=None, eos_ids=(), weights_sha256=lambda: "")
+
+
+def decode(target, folder, run: dict, prompt: list[int]):
+    rule = StopRule(run["max_new_tokens"], stop_ids=frozenset(run["stop_token_ids"] or ()))
+    if run["method"] == "ar":
+        return autoregress(target, prompt, Sampler(), rule, StageClock())
+    config = compose(overrides(run))
+    drafter = load_drafter(folder, target, use_head=run["method"] not in HEADLESS)
+    method = make_method(config.tree, config.budget, drafter, target.vocab_size)
+    return speculate(target, method, prompt, Sampler(), rule, StageClock())
+
+
+def check_round(ours, theirs: dict) -> None:
+    assert ours.start == theirs["start"]
+    if "draft_tokens" in theirs:
+        drafts = theirs["draft_tokens"]
+        assert ours.tree.tokens[1:].tolist() == drafts[-len(ours.tree.tokens) + 1 :]
+        return
+    assert ours.tree.tokens[1:].tolist() == theirs["tokens"]
+    assert ours.tree.parents.tolist() == theirs["parents"]
+    assert ours.tree.depths[1:].tolist() == theirs["depths"]
+    assert ours.accepted == theirs["accepted_indices"]
+    assert ours.bonus == theirs["bonus"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reference_runs(shared, case):
+    folder = shared / "golden/end_to_end"
+    golden = json.loads((folder / f"{case}.json").read_text())
+    target = load_target(folder / golden["checkpoints"]["target"])
+    checked = 0
+    for run in golden["runs"]:
+        decoded = decode(target, folder / golden["checkpoints"]["draft"], run, golden["prompts"][run["prompt_index"]])
+        assert decoded.ids == run["new_ids"], run["method"]
+        if run["method"] == "ar":
+            continue
+        advanced = [r.tokens_advanced for r in decoded.rounds]
+        expected = run["acceptance_lengths"]
+        # The references' loops look at the root's position, so they may run one more round after the cap is reached.
+        assert expected[: len(advanced)] == advanced, run["method"]
+        assert len(expected) - len(advanced) <= (1 + sum(advanced) >= run["max_new_tokens"])
+        for ours, theirs in zip(decoded.rounds, run["rounds"], strict=False):
+            check_round(ours, theirs)
+            checked += 1
+    assert checked > 20
+
+
+def test_control_a_wrong_knob_is_caught(shared):
+    """Another depth bonus builds other trees, and the comparison notices."""
+    folder = shared / "golden/end_to_end"
+    golden = json.loads((folder / "domino_family_shift1.json").read_text())
+    run = next(r for r in golden["runs"] if r["method"] == "dartree_pruned")
+    target = load_target(folder / golden["checkpoints"]["target"])
+    drafter = load_drafter(folder / golden["checkpoints"]["draft"], target)
+    wrong = compose([*overrides(run), "tree.beta=-1.5"])
+    method = make_method(wrong.tree, wrong.budget, drafter, target.vocab_size)
+    decoded = speculate(target, method, golden["prompts"][0], Sampler(), StopRule(run["max_new_tokens"]), StageClock())
+    assert decoded.ids == run["new_ids"]
+    with pytest.raises(AssertionError):
+        for ours, theirs in zip(decoded.rounds, run["rounds"], strict=False):
+            check_round(ours, theirs)

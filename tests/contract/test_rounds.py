@@ -1,0 +1,134 @@
+"""What must hold of every round, object and cache, whatever the method."""
+
+import pytest
+import torch
+
+from dartree_exp.config.schema import METHODS
+from dartree_exp.models.target import Target
+from dartree_exp.verify.walk import NonFiniteLogitsError
+
+PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]
+
+DRAFTING = tuple(m for m in METHODS if m != "ar")
+EDGES = {
+    "more candidates than ids": ("tree.candidates=1000", "tree.normalise=vocab"),
+    "all ids": ("tree.candidates=all",),
+    "one candidate": ("tree.candidates=1",),
+    "budget beyond the supertree": ("tree.budget=5000", "tree.depth=2", "tree.candidates=4"),
+    "budget 1": ("tree.budget=1",),
+    "one level": ("tree.depth=1",),
+}
+
+
+def trace(decoded):
+    return [(r.accepted_tokens, r.bonus, r.start) for r in decoded.rounds]
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_trees_are_valid_and_within_budget(make_case, method):
+    case = make_case(method, "tree.budget=20")
+    rounds = case.drafted().rounds
+    for r in rounds:
+        r.tree.validate(20)
+        assert int(r.tree.depths.max()) <= case.method.depth
+    assert rounds
+
+
+@pytest.mark.parametrize("edge", EDGES.values(), ids=EDGES.keys())
+@pytest.mark.parametrize("method", DRAFTING)
+def test_edges(make_case, method, edge):
+    case = make_case(method, *edge)
+    drafted = case.drafted(cap=12)
+    assert drafted.ids == case.plain(cap=12).ids
+    for r in drafted.rounds:
+        r.tree.validate(case.tree_config.budget)
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_budget_zero_is_plain_decoding_through_the_loop(make_case, method):
+    case = make_case(method, "tree.budget=0")
+    drafted = case.drafted(cap=8)
+    assert drafted.ids == case.plain(cap=8).ids
+    assert [r.tokens_advanced for r in drafted.rounds] == [1] * 7
+    assert {r.tree.num_nodes for r in drafted.rounds} == {0}
+
+
+@pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
+def test_width_one_equals_the_chain(make_case, scoring):
+    common = ("tree.candidates=all", "tree.normalise=vocab", f"tree.scoring={scoring}", "tree.budget=64")
+    chain = trace(make_case("domino", *common).drafted(cap=40))
+    assert trace(make_case("dartree_pruned", *common, "tree.width=1", "tree.beta=0").drafted(cap=40)) == chain
+    assert trace(make_case("dartree_fixed", *common[:3], "tree.budget=6").drafted(cap=40)) == chain
+
+
+def test_static_chain_equals_the_conditional_chain(make_case):
+    """On the greedy chain itself both scorers read the same prefix."""
+    static = make_case("domino", "tree.scoring=static").drafted(cap=40)
+    assert trace(static) == trace(make_case("domino").drafted(cap=40))
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_a_reused_object_equals_a_fresh_one(make_case, method):
+    case = make_case(method)
+    first = trace(case.drafted())
+    case.drafted(prompt=[7, 5, 11], cap=15)
+    assert trace(case.drafted()) == first == trace(make_case(method).drafted())
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_the_cache_after_commits_equals_a_fresh_prefill(make_case, method, monkeypatch):
+    made = []
+    right = Target.new_cache
+    monkeypatch.setattr(Target, "new_cache", lambda self, n: made.append(right(self, n)) or made[-1])
+    case = make_case(method, dtype=torch.float64)
+    drafted = case.drafted(cap=30)
+    used = made[0]
+    monkeypatch.undo()
+    committed = [drafted.ids[0], *(t for r in drafted.rounds for t in (*r.accepted_tokens, r.bonus))]
+    text = PROMPT + committed[:-1]  # the last bonus token is the next root, not in the cache yet
+    fresh = case.target.new_cache(len(text))
+    case.target.prefill(text, fresh)
+    n = fresh.length
+    assert n == used.length
+    difference = (used._storage[..., :n, :] - fresh._storage[..., :n, :]).abs().max()
+    assert difference < 1e-10
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_non_finite_target_logits_are_named(make_case, monkeypatch, bad):
+    case = make_case("dartree_pruned")
+    right = Target.verify
+    calls = []
+
+    def poisoned(self, *args, **kwargs):
+        out = right(self, *args, **kwargs)
+        calls.append(1)
+        if len(calls) == 3:
+            out.logits[0, 5] = bad
+        return out
+
+    monkeypatch.setattr(Target, "verify", poisoned)
+    with pytest.raises(NonFiniteLogitsError, match="target logits: 1 of .*round 2"):
+        case.drafted(cap=40)
+
+
+def test_non_finite_draft_logits_are_named(make_case, monkeypatch):
+    case = make_case("dartree_pruned")
+    session = case.drafter.session(PROMPT).__class__
+    right = session.propose
+
+    def poisoned(self, features, root, start):
+        block = right(self, features, root, start)
+        block.logits[2, 7] = float("nan")
+        return block
+
+    monkeypatch.setattr(session, "propose", poisoned)
+    with pytest.raises(NonFiniteLogitsError, match="draft logits: 1 of .*round 0"):
+        case.drafted()
+
+
+def test_stage_times_add_up(make_case):
+    time = make_case("dartree_pruned").drafted().time
+    stages = [time[s] for s in ("draft", "build", "mask", "verify", "commit", "other")]
+    assert sum(stages) == pytest.approx(time["decode"], rel=1e-6)
+    assert all(s >= 0 for s in stages)

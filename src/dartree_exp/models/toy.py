@@ -27,6 +27,7 @@ def toy_target(
     vocab_size: int = VOCAB_SIZE,
     eos_ids: tuple[int, ...] = EOS_IDS,
     max_positions: int = 2048,
+    device: torch.device | str = "cpu",
     **overrides: Any,
 ) -> Target:
     """A random Llama or Qwen3 (hidden 32, 4 query and 2 key-value heads of 8) whose greedy text varies.
@@ -63,7 +64,7 @@ def toy_target(
     )
     model = make_model(config)
     _fill(model, seed)
-    model = model.to(dtype)
+    model = model.to(device, dtype)
     return Target(
         model,
         name=f"toy-{family}",
@@ -84,7 +85,9 @@ def _fill(model: nn.Module, seed: int) -> None:
     model.to(torch.float64)
     for name, weight in sorted(model.named_parameters()):
         noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-        if weight.ndim == 1:
+        if "q_norm" in name or "k_norm" in name:
+            weight.copy_(2.0 * (1.0 + 0.1 * noise))  # Qwen3 normalises queries and keys: this alone sharpens attention
+        elif weight.ndim == 1:
             weight.copy_(1.0 + 0.1 * noise)
         elif "embed_tokens" in name or "lm_head" in name:
             weight.copy_(0.5 * noise)

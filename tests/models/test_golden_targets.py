@@ -1,0 +1,123 @@
+"""Reference greedy runs of the tiny golden targets, and the embedded model's recorded continuations."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from dartree_exp.models.codec import ToyCodec
+from dartree_exp.models.registry import load_model, load_target
+from dartree_exp.models.target import Target
+
+ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None)
+
+
+def greedy(target, prompt, count):
+    cache = target.new_cache(len(prompt) + count)
+    ids = [int(target.prefill(prompt, cache).logits[-1].argmax())]
+    while len(ids) < count:
+        ids.append(int(target.step(ids[-1], cache).argmax()))
+    return ids
+
+
+def golden_target(folder):
+    model = load_model(folder, torch.float32)
+    vocab = model.config.vocab_size
+    return Target(model, name=folder.name, tokenizer=ToyCodec(vocab, 0), eos_ids=(), weights_sha256=str)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "dflash_ddtree_random_draft",
+        "dflash_ddtree_trained_draft",
+        "dflash_ddtree_tied_block16",
+        "dflash_ddtree_stop_token",
+        "domino_family_shift0",
+        "domino_family_shift1",
+        "dspark_vanilla",
+    ],
+)
+def test_golden_plain_decoding(shared, case):
+    folder = shared / "golden" / "end_to_end"
+    record = json.loads((folder / f"{case}.json").read_text())
+    target = golden_target(folder / record["checkpoints"]["target"])
+    runs = [run for run in record["runs"] if run["method"] == "ar"]
+    assert runs
+    for run in runs:
+        ids = greedy(target, record["prompts"][run["prompt_index"]], run["max_new_tokens"])
+        stops = run["stop_token_ids"] or []
+        ends = [i for i, token in enumerate(ids) if token in stops]
+        assert (ids[: ends[0] + 1] if ends else ids) == run["new_ids"]
+
+
+def test_a_tied_target_equals_its_untied_copy(shared, tmp_path):
+    source = shared / "golden" / "end_to_end" / "target_b_tied"
+    tied = golden_target(source)
+    assert tied.lm_head_weight is tied.embed_weight
+    config = json.loads((source / "config.json").read_text()) | {"tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(source / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    untied = golden_target(tmp_path)
+    assert untied.lm_head_weight is not untied.embed_weight
+    prompt = [3, 14, 15, 9]
+    first = tied.prefill(prompt, tied.new_cache(8)).logits
+    assert torch.equal(first, untied.prefill(prompt, untied.new_cache(8)).logits)
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    if "DARTREE_CACHE" not in os.environ:
+        pytest.skip("set DARTREE_CACHE to a folder that holds the embedded model")
+    return load_target(SimpleNamespace(name="smollm2_135m", path=None), ENGINE)
+
+
+@pytest.fixture(scope="module")
+def recorded(shared):
+    return json.loads((shared / "golden_model" / "smollm2_135m.json").read_text())
+
+
+@pytest.mark.real_model
+def test_embedded_tokenizer(smollm2, recorded):
+    for text in recorded["tokenizer"]:
+        assert smollm2.tokenizer.library.encode(text["text"], add_special_tokens=False) == text["ids"]
+    for run in recorded["greedy"]:
+        message = {"role": "user", "content": run["prompt"]}
+        assert smollm2.tokenizer.encode_chat([message]) == run["prompt_ids"]
+
+
+@pytest.mark.real_model
+def test_embedded_first_logits(smollm2, recorded):
+    for run in recorded["greedy"]:
+        cache = smollm2.new_cache(len(run["prompt_ids"]))
+        top = smollm2.prefill(run["prompt_ids"], cache).logits[-1].topk(5)
+        assert top.indices.tolist() == run["first_top5"]["ids"]
+        assert torch.allclose(top.values, torch.tensor(run["first_top5"]["logits"]), rtol=0, atol=1e-3)
+
+
+@pytest.mark.real_model
+def test_embedded_greedy_continuations(smollm2, recorded):
+    """Each recorded token is the argmax after its predecessors: by induction the greedy continuation, in one pass."""
+    assert smollm2.eos_ids == (2,)
+    for run in recorded["greedy"]:
+        prompt, new = run["prompt_ids"], run["new_ids"]
+        n = len(new) - 1
+        cache = smollm2.new_cache(len(prompt) + n)
+        first = int(smollm2.prefill(prompt, cache).logits[-1].argmax())
+        mask = torch.full((1, 1, n, len(prompt) + n), torch.finfo(torch.float32).min).triu(len(prompt) + 1)
+        positions = torch.arange(len(prompt), len(prompt) + n)[None]
+        logits = smollm2.verify(torch.tensor(new[:-1]), positions, mask, cache).logits
+        assert [first, *logits.argmax(-1).tolist()] == new
+        assert "<|im_end|>" not in smollm2.tokenizer.decode(new)
+
+
+@pytest.mark.real_model
+def test_embedded_step_loop(smollm2, recorded):
+    run = recorded["greedy"][0]
+    assert greedy(smollm2, run["prompt_ids"], len(run["new_ids"])) == run["new_ids"]

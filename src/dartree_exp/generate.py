@@ -14,7 +14,9 @@ def main() -> int:
 
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
-        print('usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (keys: python -m dartree_exp --help)')
+        print(
+            'usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (keys: python -m dartree_exp --help)'
+        )
         return 0 if arguments else 2
     prompt, overrides = arguments[0], arguments[1:]
     if not prompt.strip():
@@ -38,7 +40,9 @@ def main() -> int:
     console.print()
     speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:.1f} tok/s after the first token"
     shape = f"tau {result.tau:.2f} over {result.rounds} rounds" if result.tau is not None else "no rounds"
-    console.print(f"[dim]{len(result.ids)} tokens, {shape}{speed}, finish: {result.finish}; green: accepted drafts[/dim]")
+    console.print(
+        f"[dim]{len(result.ids)} tokens, {shape}{speed}, finish: {result.finish}; green: accepted drafts[/dim]"
+    )
     if result.fallback:
         console.print(f"[dim]plain decoding was used: {result.fallback}[/dim]")
     return 0

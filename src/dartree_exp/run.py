@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from dartree_exp.assemble import clock_factory, load_parts, make_method, make_rule, make_sampler
 from dartree_exp.config.schema import Config
@@ -22,6 +23,7 @@ from dartree_exp.records.environment import describe_environment
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.schema import RoundRecord, SampleRecord
 from dartree_exp.report.live import LiveLine
+from dartree_exp.report.tables import run_tables
 from dartree_exp.summary import summarise
 from dartree_exp.trackers import make_tracker
 from dartree_exp.verify.lossless import judge
@@ -100,7 +102,9 @@ def decode_turn(arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first:
         acceptance_lengths=[r.tokens_advanced for r in drafted.rounds],
         emitted_per_round_counts=[r.emitted for r in drafted.rounds],
         time=drafted.time,
-        ar={"emitted": len(plain.ids), "prefill": plain.time["prefill"], "decode": plain.time["decode"]} if plain else None,
+        ar={"emitted": len(plain.ids), "prefill": plain.time["prefill"], "decode": plain.time["decode"]}
+        if plain
+        else None,
         fallback=fallback if error is None else None,
         error=error,
         degenerate=error is None and is_degenerate(drafted.ids),
@@ -139,24 +143,27 @@ def run(config: Config, folder: RunFolder) -> None:
         RunError: a verdict is `wrong`, or no prompt could be decoded at all. The records stay.
     """
     prompts, arms = prepare(config)
-    folder.expect(sum(len(prompt.turns) for prompt in prompts))
+    turns = sum(len(prompt.turns) for prompt in prompts)
+    folder.expect(turns)
     machine = warm_up(arms, prompts[0])
     folder.write_environment(environment(arms, machine))
-    method = str(config.method)
+    method, console = str(config.method), Console()
     tracker = make_tracker(config, folder.path)
     summary: dict[str, Any] | None = None
     try:
-        with LiveLine(sum(len(prompt.turns) for prompt in prompts), folder.samples()) as live:
+        with LiveLine(turns, console, folder.samples(), method) as live:
             for index, prompt in enumerate(prompts):
                 for sample, rounds in decode_prompt(arms, prompt, folder, ar_first=index % 2 == 0):
                     folder.append(sample, rounds)
                     tracker.log_sample(sample, rounds)
                     live.update(sample)
+                    for note in notable(sample):
+                        live.say(note)
         summary = summarise(folder.samples(), method)
         folder.write_summary(summary)
     finally:
         tracker.finish(summary)
-    write_tables(folder.path)
+    run_tables(folder.path, console)
     conclude(summary, folder)
 
 
@@ -164,10 +171,23 @@ def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
     """DONE, or RunError: one `wrong` verdict spoils a run, since a wrong output makes its speed meaningless."""
     wrong, failed = summary["verdicts"]["wrong"], summary["failed"]
     if wrong:
-        raise RunError(f"{wrong} of {summary['turns']} outputs differ from plain decoding beyond rounding (see samples.jsonl)")
+        raise RunError(
+            f"{wrong} of {summary['turns']} outputs differ from plain decoding beyond rounding (see samples.jsonl)"
+        )
     if failed and not summary["turns"]:
         raise RunError(f"none of {failed} prompts could be decoded: {folder.samples()[0].error}")
     folder.done(f"{failed} prompts failed (see samples.jsonl)" if failed else "")
+
+
+def notable(sample: SampleRecord) -> Iterator[str]:
+    """What must not pass silently: an error, a fallback to plain decoding, ids that are not plain decoding's."""
+    name = f"{sample.id} turn {sample.turn}"
+    if sample.error is not None:
+        yield f"{name}: {sample.error['message']}"
+    if sample.fallback is not None:
+        yield f"{name}: decoded plainly: {sample.fallback}"
+    if sample.verdict in ("near_tie", "wrong"):
+        yield f"{name}: {sample.verdict.replace('_', ' ')} at token {(sample.verdict_detail or {}).get('index')}"
 
 
 def decode_prompt(

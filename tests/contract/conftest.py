@@ -84,7 +84,9 @@ class Case:
         return autoregress(self.target, prompt, sampler or Sampler(), _rule(cap, rule), StageClock())
 
     def drafted(self, prompt=PROMPT, cap=24, sampler=None, on_round=None, **rule) -> Decoded:
-        return speculate(self.target, self.method, prompt, sampler or Sampler(), _rule(cap, rule), StageClock(), on_round)
+        return speculate(
+            self.target, self.method, prompt, sampler or Sampler(), _rule(cap, rule), StageClock(), on_round
+        )
 
 
 def _rule(cap: int, rule: dict) -> StopRule:

@@ -59,9 +59,7 @@ def test_plain_decoding_equals_the_library(make_case):
 
 def test_sampled_ids_differ_between_seeds_and_samples(make_case):
     case = make_case("dartree_pruned")
-    texts = {
-        tuple(case.plain(sampler=Sampler(1.0, seed=s, sample_id=i)).ids) for s in range(3) for i in ("a", "b")
-    }
+    texts = {tuple(case.plain(sampler=Sampler(1.0, seed=s, sample_id=i)).ids) for s in range(3) for i in ("a", "b")}
     assert len(texts) == 6
 
 

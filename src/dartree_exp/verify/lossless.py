@@ -30,7 +30,9 @@ def compare_ids(ids: list[int], reference: list[int]) -> int | None:
     """Index of the first difference (a missing token differs), or None if equal."""
     if ids == reference:
         return None
-    return next((i for i, (a, b) in enumerate(zip(ids, reference, strict=False)) if a != b), min(len(ids), len(reference)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(ids, reference, strict=False)) if a != b), min(len(ids), len(reference))
+    )
 
 
 @torch.inference_mode()
@@ -53,7 +55,9 @@ def judge(
     detail: dict[str, Any] = {"index": at, "position": len(prompt_ids) + at}
     if at == min(len(ids), len(reference)):
         # Under one stop rule a strict prefix cannot come from rounding: somebody stopped wrongly.
-        return Verdict("wrong", detail | {"reason": f"lengths {len(ids)} and {len(reference)} with equal common prefix"})
+        return Verdict(
+            "wrong", detail | {"reason": f"lengths {len(ids)} and {len(reference)} with equal common prefix"}
+        )
     context = prompt_ids + reference[:at]
     cache = target.new_cache(len(context))
     logits = target.prefill(context, cache, ()).logits[-1].double()

@@ -37,7 +37,9 @@ def walk(tokens: list[int], parents: list[int], chosen: Callable[[int], int]) ->
     Returns:
         accepted node indices (starting with 0), and the bonus token (the first draw that is no child).
     """
-    children: dict[tuple[int, int], int] = {(p, t): i for i, (p, t) in enumerate(zip(parents, tokens, strict=True)) if i}
+    children: dict[tuple[int, int], int] = {
+        (p, t): i for i, (p, t) in enumerate(zip(parents, tokens, strict=True)) if i
+    }
     path = [0]
     while True:
         token = chosen(path[-1])

@@ -1,6 +1,9 @@
 """Samples with consistent counts for tests of metrics, reports and trackers."""
 
-from dartree_exp.records import SampleRecord
+import numpy as np
+from omegaconf import OmegaConf
+
+from dartree_exp.records import RunFolder, SampleRecord
 
 
 def sample(id, lengths, emitted=None, *, turn=0, category="math", seconds=1.0, ar_seconds=4.0, **changes):
@@ -32,3 +35,55 @@ def sample(id, lengths, emitted=None, *, turn=0, category="math", seconds=1.0, a
     record = SampleRecord(**fields | changes)
     record.validate()
     return record
+
+
+ENVIRONMENT = {
+    "device": "cpu",
+    "dtype": "bf16",
+    "threads": 2,
+    "cpu": {"model": "Some CPU", "cores": 2, "flags": ["avx2", "amx_bf16"]},
+    "packages": {"torch": "2.13.0"},
+}
+
+
+def write_run(path, samples, *, budget=64, method="dartree_pruned", end=RunFolder.done, environment=None, **settings):
+    """A run folder as a run leaves it; `settings` are further lines of its configuration, `a.b=value` as `a__b`."""
+    config = {
+        "method": method,
+        "model": {"name": "smollm2_135m"},
+        "drafter": {"name": "domino"},
+        "tree": {"name": "pruned", "budget": budget, "width": 12, "beta": -0.2, "candidates": 64},
+        "benchmark": {"name": "mini", "version": "1"},
+        "decoding": {"temperature": 0.0, "max_new_tokens": 192, "seed": 0},
+        "engine": {"profile": False},
+        "protocol": "default",
+    }
+    for key, value in settings.items():
+        *groups, name = key.split("__")
+        place = config
+        for group in groups:
+            place = place[group]
+        place[name] = value
+    with RunFolder.open(path, OmegaConf.to_yaml(OmegaConf.create(config)), f"hash of {path.name}") as folder:
+        folder.expect(len(samples))
+        folder.write_environment(ENVIRONMENT | (environment or {}))
+        for record in samples:
+            record.method = method
+            folder.append(record)
+        end(folder)
+    return path
+
+
+def mini_run(shift=0, seed=0, prompts=4, **options):
+    """Samples in three categories with tau around 3 + shift, and a speed that follows tau."""
+    rng = np.random.default_rng(seed)
+    run = []
+    for index in range(3 * prompts):
+        lengths = [int(t) + shift for t in rng.integers(1, 6, 8)]
+        seconds = 0.05 * len(lengths)
+        tokens = sum(lengths)
+        category = ("math", "code", "chat")[index % 3]
+        run.append(
+            sample(f"p{index}", lengths, category=category, seconds=seconds, ar_seconds=0.04 * tokens, **options)
+        )
+    return run

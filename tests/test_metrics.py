@@ -17,7 +17,6 @@ from dartree_exp.metrics import (
 from dartree_exp.summary import summarise
 from sample_records import sample
 
-
 RUN = [sample("a", [2, 4], seconds=1.0, ar_seconds=6.0), sample("b", [9], emitted=8, seconds=1.0, ar_seconds=2.0)]
 
 
@@ -148,9 +147,7 @@ PUBLISHED = {  # facts/dartree.md 6.7: Qwen3-4B Domino chain, macro and micro ta
 }
 
 
-@pytest.mark.parametrize(
-    ("temperature", "dataset"), [(t, name) for t, cells in PUBLISHED.items() for name in cells], ids="-".join
-)
+@pytest.mark.parametrize(("temperature", "dataset"), [(t, name) for t, cells in PUBLISHED.items() for name in cells])
 def test_macro_and_micro_tau_of_the_published_domino_records(shared, temperature, dataset):
     path = shared / "data" / "domino_records" / f"{temperature}_graph_{dataset}.jsonl"
     run = []

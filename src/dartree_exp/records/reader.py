@@ -51,11 +51,12 @@ class Run:
         """config.yaml as plain dicts and lists."""
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
+        from yaml import YAMLError
 
         try:
             return OmegaConf.to_container(OmegaConf.load(self.path / CONFIG), resolve=True)  # type: ignore[return-value]
-        except (OSError, ValueError, OmegaConfBaseException) as error:
-            raise RecordError(f"{self.path / CONFIG}: {error}") from error
+        except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
+            raise RecordError(f"{self.path / CONFIG}: {' '.join(str(error).split())}") from error
 
     @cached_property
     def environment(self) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""What stands below every table: what was run, on what, and what the numbers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dartree_exp.metrics import METRICS
+from dartree_exp.records import Run
+from dartree_exp.stats import LEVEL, REPLICATES
+
+
+def setting(config: Mapping[str, Any], key: str) -> Any:
+    """Value of a dotted key of a configuration, None where it is missing."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def definitions(*names: str) -> list[str]:
+    """One note per metric, and one for the intervals."""
+    notes = [f"{name.replace('_', ' ')}: {METRICS[name].definition}" for name in names]
+    return [
+        *notes,
+        f"[low, high]: {LEVEL:.0%} percentile bootstrap over prompts, {REPLICATES} resamples; n counts prompts",
+    ]
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """Hardware, threads, dtype and torch in one line: what a speed must not be quoted without."""
+    if not environment:
+        return "environment not recorded"
+    cpu = environment.get("cpu") or {}
+    parts = [
+        str(setting(environment, "device_details.name") or environment.get("device")),
+        f"{cpu.get('model')} ({cpu.get('cores')} cores)",
+        f"{environment.get('threads')} threads",
+        str(environment.get("dtype")),
+        f"torch {setting(environment, 'packages.torch')}",
+    ]
+    flags = [flag for flag in cpu.get("flags", ()) if flag in ("amx_bf16", "avx512_bf16")]
+    return ", ".join(parts + flags)
+
+
+def setup(config: Mapping[str, Any]) -> str:
+    """Target, benchmark and decoding in one line."""
+    benchmark = f"{setting(config, 'benchmark.name')} {setting(config, 'benchmark.version') or ''}".strip()
+    temperature = setting(config, "decoding.temperature")
+    law = "greedy (T = 0)" if not temperature else f"T = {temperature:g}, seed {setting(config, 'decoding.seed')}"
+    cap = setting(config, "decoding.max_new_tokens")
+    return f"target {setting(config, 'model.name')}, benchmark {benchmark}, {law}, at most {cap} new tokens"
+
+
+def method(config: Mapping[str, Any]) -> str:
+    """Drafter and tree in one line."""
+    tree = setting(config, "tree") or {}
+    knobs = ", ".join(
+        f"{key} {tree[key]}" for key in ("budget", "width", "beta", "candidates") if tree.get(key) is not None
+    )
+    return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
+
+
+def caveats(run: Run) -> list[str]:
+    """What a reader of this run's numbers must know: an unfinished or failed run, another clock, mixed machines."""
+    notes = []
+    if run.state != "DONE":
+        done, expected = len(run.samples), run.status.get("prompts")
+        progress = f"{done} of {expected} samples" if expected else f"{done} samples"
+        message = run.status.get("message")
+        notes.append(f"{run.state}, {progress}" + (f": {message}" if message else ""))
+    if run.environment.get("earlier"):
+        notes.append("resumed on another machine or with other versions: times are mixed")
+    if setting(run.config, "protocol") == "paper":
+        notes.append("protocol=paper: the first draft of every answer is left out of the decode time, as in the papers")
+    device = str(run.environment.get("device", "cpu"))
+    if not device.startswith("cpu") and not setting(run.config, "engine.profile"):
+        notes.append("stages were timed without synchronising the device (engine.profile=false): shares are of queuing")
+    if any(not sample.exact for sample in run.samples):
+        notes.append("LOSSY: the acceptance rule does not preserve the target's distribution")
+    return notes
+
+
+def failures(run: Run, most: int = 5) -> list[str]:
+    """One note per failed sample, wrong verdict and reason of a fallback, the first few of each."""
+    notes: list[str] = []
+    groups: Sequence[tuple[str, list[str]]] = (
+        ("failed", [f"{s.id} turn {s.turn}: {_message(s.error)}" for s in run.samples if s.error is not None]),
+        ("wrong", [f"{s.id} turn {s.turn}: {s.verdict_detail}" for s in run.samples if s.verdict == "wrong"]),
+        ("decoded by AR", [f"{s.id} turn {s.turn}: {s.fallback}" for s in run.samples if s.fallback is not None]),
+    )
+    for name, lines in groups:
+        notes += [f"{name}: {line}" for line in lines[:most]]
+        if len(lines) > most:
+            notes.append(f"{name}: and {len(lines) - most} more")
+    return notes
+
+
+def _message(error: Mapping[str, Any] | None) -> str:
+    error = error or {}
+    return str(error.get("message") or error.get("type") or error)

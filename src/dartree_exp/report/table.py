@@ -1,0 +1,115 @@
+"""One table, three faces: terminal (rich), Markdown and CSV, from the same cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich import box
+from rich.console import Console, JustifyMethod
+from rich.table import Table as RichTable
+from rich.text import Text
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a reader sees, and the columns it becomes in a CSV file.
+
+    Attributes:
+        text: in the terminal; lines split by a newline.
+        values: CSV column -> value.
+        markdown: in Markdown; None joins the lines of `text`.
+        style: rich style in the terminal.
+    """
+
+    text: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    markdown: str | None = None
+    style: str = ""
+
+
+@dataclass
+class Table:
+    """Rows of cells under headers; `notes` stand below and define what is above.
+
+    `rules` holds indices of rows after which a line is drawn.
+    """
+
+    title: str
+    headers: Sequence[str]
+    rows: list[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    rules: frozenset[int] = frozenset()
+
+    def print(self, console: Console) -> None:
+        """Draw the table and its notes. Outside a terminal the table takes the width it needs."""
+        drawn = RichTable(
+            title=Text(self.title, style="bold"),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            padding=(0, 1, 0, 0),
+        )
+        for index, header in enumerate(self.headers):
+            # Names and numbers stay whole; where the terminal is narrow, remarks give way.
+            whole = not index or any(key.endswith("_low") for row in self.rows for key in row[index].values)
+            justify: JustifyMethod = "right" if index else "left"
+            drawn.add_column(Text(header), justify=justify, overflow="fold", no_wrap=whole)
+        for index, row in enumerate(self.rows):
+            drawn.add_row(*(Text(cell.text, style=cell.style) for cell in row), end_section=index in self.rules)
+        if not console.is_terminal:
+            drawn.width = console.measure(drawn, options=console.options.update(width=1000)).maximum
+        console.print()
+        console.print(drawn, crop=console.is_terminal)
+        for note in self.notes:
+            console.print(Text(note, style="dim"), soft_wrap=not console.is_terminal)
+
+    def markdown(self) -> str:
+        """The table as GitHub Markdown, title and notes included."""
+        rows = [[_joined(cell) for cell in row] for row in self.rows]
+        headers = [header.replace("/\n", "/").replace("\n", " ") for header in self.headers]
+        lines = [f"**{self.title}**", ""]
+        lines += [_line(cells) for cells in (headers, ["---", *["---:"] * (len(headers) - 1)], *rows)]
+        lines += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines).rstrip() + "\n"
+
+    def csv(self) -> str:
+        """One line per row and one column per number; undefined numbers are empty."""
+        records = [{key: value for cell in row for key, value in cell.values.items()} for row in self.rows]
+        keys = list(dict.fromkeys(key for record in records for key in record))
+        out = io.StringIO()
+        writer = csv.DictWriter(out, keys, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        return out.getvalue()
+
+
+def label(name: str, text: str) -> Cell:
+    """A name in the column `name`."""
+    return Cell(text, {name: text})
+
+
+def interval(name: str, estimate: Mapping[str, float | None], unit: str = "", sign: bool = False) -> Cell:
+    """An estimate {value, low, high}, the interval on a second line; below two prompts there is none."""
+    value, low, high = (estimate[key] for key in ("value", "low", "high"))
+    values = {name: value, f"{name}_low": low, f"{name}_high": high}
+    if value is None:
+        return Cell(NONE, values)
+    style = "+.2f" if sign else ".2f"
+    shown = f"{value:{style}}{unit}"
+    if low is None or high is None:
+        return Cell(f"{shown}\n{NONE}", values, f"{shown} [{NONE}]")
+    return Cell(f"{shown}\n{low:{style}}…{high:{style}}", values, f"{shown} [{low:{style}}, {high:{style}}]")
+
+
+def _joined(cell: Cell) -> str:
+    return ", ".join(cell.text.split("\n")) if cell.markdown is None else cell.markdown
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

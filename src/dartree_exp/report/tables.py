@@ -1,0 +1,118 @@
+"""The table of one run: per category and overall, from its folder alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dartree_exp.records import Run
+from dartree_exp.records.files import write_atomic
+from dartree_exp.report import footer
+from dartree_exp.report.table import NONE, Cell, Table, interval, label
+from dartree_exp.summary import summarise
+from dartree_exp.timing import STAGES
+
+HEADERS = (
+    "category",
+    "n",
+    "tau macro",
+    "tau micro",
+    "speedup",
+    "/\n".join("/".join(STAGES[i : i + 2]) for i in (0, 2, 4)) + "\n% of time",
+    "lossless",
+    "also",
+)
+_ENDS = {"value": "", "low": "_low", "high": "_high"}
+
+
+def run_tables(folder: str | Path | Run, console: Console | None = None) -> Table:
+    """Write table.md and table.csv of a run folder, print the table if a console is given, and return it.
+
+    RecordError where the folder is no run folder, is damaged, or cannot be written.
+    """
+    run = folder if isinstance(folder, Run) else Run(Path(folder))
+    table = run_table(run)
+    write_atomic(run.path / "table.md", table.markdown())
+    write_atomic(run.path / "table.csv", table.csv())
+    if console is not None:
+        table.print(console)
+    return table
+
+
+def run_table(run: Run) -> Table:
+    """The table of a run as far as it has come."""
+    summary = summarise(run.samples, method_of(run))
+    categories = summary["by_category"]
+    rows = [_row(category, numbers) for category, numbers in categories.items()] if len(categories) > 1 else []
+    rows.append(_row("all", summary))
+    speeds = [summary[key]["value"] for key in ("tokens_per_second", "ar_tokens_per_second")]
+    notes = [
+        *footer.caveats(run),
+        *footer.failures(run),
+        footer.setup(run.config),
+        footer.method(run.config),
+        footer.machine(run.environment),
+        *(
+            []
+            if None in speeds
+            else [f"{speeds[0]:.1f} tokens/s against {speeds[1]:.1f} of lean AR in the same process"]
+        ),
+        *footer.definitions("tau_macro", "tau_micro", "speedup"),
+    ]
+    return Table(summary["method"], HEADERS, rows, notes, frozenset({len(rows) - 2}))
+
+
+def method_of(run: Run) -> str:
+    """The method's name as the run recorded it."""
+    return run.samples[0].method if run.samples else str(footer.setting(run.config, "method") or run.path.name)
+
+
+def lossless(numbers: Mapping[str, Any]) -> Cell:
+    """Verdict counts, `exact` always, the others where there are any."""
+    verdicts = numbers["verdicts"]
+    shown = [f"{verdicts[v]} {v.replace('_', ' ')}" for v in verdicts if v == "exact" or verdicts[v]]
+    return Cell("\n".join(shown), verdicts, style="bold red" if verdicts["wrong"] else "")
+
+
+def also(numbers: Mapping[str, Any]) -> Cell:
+    """Counts that qualify a row: failures, fallbacks, loops, answers that ended at the cap."""
+    names = {"failed": "failed", "fallbacks": "by AR", "degenerate": "looping", "capped": "capped"}
+    shown = [f"{numbers[key]} {name}" for key, name in names.items() if numbers[key]]
+    return Cell("\n".join(shown) or NONE, {key: numbers[key] for key in names})
+
+
+def _stages(stages: Mapping[str, Mapping[str, float | None]]) -> Cell:
+    shares = {stage: stages[stage]["value"] for stage in STAGES}
+    values = {f"share_{stage}{end}": stages[stage][key] for stage in STAGES for key, end in _ENDS.items()}
+    if None in shares.values():
+        return Cell(NONE, values)
+    return Cell("/".join(f"{100 * share:.0f}" for share in shares.values() if share is not None), values)
+
+
+def _row(category: str, numbers: Mapping[str, Any]) -> list[Cell]:
+    speedup = interval("speedup", numbers["speedup"], "×")
+    extra = {
+        f"{name}{end}": numbers[name][key]
+        for name in (
+            "speedup_macro",
+            "drafts_per_round",
+            "emitted_per_round",
+            "tokens_per_second",
+            "ar_tokens_per_second",
+        )
+        for key, end in _ENDS.items()
+    }
+    return [
+        label("category", category),
+        Cell(str(numbers["n"]), {"n": numbers["n"], "turns": numbers["turns"]}),
+        interval("tau_macro", numbers["tau_macro"]),
+        interval("tau_micro", numbers["tau_micro"]),
+        replace(speedup, values={**speedup.values, **extra}),
+        _stages(numbers["stages"]),
+        lossless(numbers),
+        also(numbers),
+    ]

@@ -1,0 +1,70 @@
+"""The hash: everything a result depends on, and nothing else."""
+
+import copy
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from dartree_exp.config import Config, compose, config_hash
+from dartree_exp.config.identity import HASH_DIGITS
+from dartree_exp.config.knobs import knobs
+
+NOT_RESULTS = ("output", "force", "method", "tracker.", "sweep.", "model.drafters")
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return compose()
+
+
+def changed(config: Config, key: str) -> Config:
+    """The same configuration with another value at `key`."""
+    other = copy.deepcopy(config)
+    group, _, name = key.rpartition(".")
+    owner: Any = attrgetter(group)(other) if group else other
+    value = getattr(owner, name)
+    if isinstance(value, bool):
+        new: Any = not value
+    elif isinstance(value, int | float):
+        new = value + 1
+    elif isinstance(value, list):
+        new = [*value, "x"]
+    elif isinstance(value, dict):
+        new = {**value, "x": "y"}
+    else:
+        new = f"{value}x"
+    setattr(owner, name, new)
+    return other
+
+
+@pytest.mark.parametrize("key", [key for key, _, _ in knobs()])
+def test_every_setting_counts_unless_it_cannot_change_a_result(config: Config, key: str) -> None:
+    same = config_hash(changed(config, key)) == config_hash(config) if key != "tree.name" else False
+    assert same == key.startswith(NOT_RESULTS)
+
+
+def test_the_hash_is_short_and_repeatable(config: Config) -> None:
+    digits = config_hash(config)
+    assert digits == config_hash(copy.deepcopy(config))
+    assert len(digits) == HASH_DIGITS and set(digits) <= set("0123456789abcdef")
+
+
+def test_equal_settings_said_differently_are_one_run(config: Config) -> None:
+    said = ["+method=dartree_pruned", "tree.scoring=conditional", "tree.beta=-2e-1", "output=elsewhere"]
+    assert config_hash(compose(said)) == config_hash(config)
+
+
+def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> None:
+    for tree in ("chain", "heap", "fixed", "pruned"):
+        narrow, wide = copy.deepcopy(config), copy.deepcopy(config)
+        narrow.tree.name = wide.tree.name = tree
+        wide.tree.width, wide.tree.beta = 99, -0.5
+        assert (config_hash(narrow) == config_hash(wide)) == (tree != "pruned"), tree
+
+
+def test_plain_decoding_is_one_run_whatever_the_tree(config: Config) -> None:
+    plain, other = copy.deepcopy(config), copy.deepcopy(config)
+    plain.method = other.method = "ar"
+    other.tree.budget, other.drafter.head = 16, "none"
+    assert config_hash(plain) == config_hash(other) != config_hash(config)

@@ -1,0 +1,137 @@
+"""Every mistake is one line: the key, the value, what is allowed, the nearest valid name."""
+
+import copy
+from pathlib import Path
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+
+from dartree_exp.config import compose
+from dartree_exp.config.composition import CONFIG_MODULE, CONFIG_NAME, VERSION_BASE
+from dartree_exp.config.load import load_config
+from dartree_exp.config.validate import check_files
+from dartree_exp.errors import ConfigError
+
+UNKNOWN = [
+    ("tree.bugdet=16", ["tree.bugdet=16", "no such key", "did you mean tree.budget?"]),
+    ("+tree.bugdet=16", ["tree.bugdet=16", "no such key", "did you mean tree.budget?"]),
+    ("width=8", ["width=8", "did you mean tree.width?"]),
+    ("+frobnicate=1", ["frobnicate=1", "no such key"]),
+    ("tree=prund", ["tree=prund", "chain, fixed, heap, pruned", "did you mean pruned?"]),
+    ("drafter=dspak", ["drafter=dspak", "domino", "oracle"]),
+    ("budget=16", ["budget=16", "allowed: fixed", "did you mean tree.budget=16?"]),
+    ("tree=5", ["tree=5", "allowed: chain"]),
+    ("tree=null", ["tree=null", "allowed: chain"]),
+    ("+method=dartre_pruned", ["method=dartre_pruned", "did you mean dartree_pruned?"]),
+    ("~tree.width", ["tree.width", "no value"]),
+]
+TYPES = [
+    ("tree.budget=abc", ["tree.budget=abc", "an integer >= 0"]),
+    ("tree.budget=16.5", ["tree.budget=16.5", "an integer >= 0"]),
+    ("tree.budget=1e9", ["tree.budget=1000000000.0", "an integer >= 0"]),
+    ("tree.budget=null", ["tree.budget=", "an integer >= 0"]),
+    ("tree.budget=true", ["tree.budget=", "an integer >= 0"]),
+    ("force=maybe", ["force=maybe", "true or false"]),
+    ("tree.width={a: 1}", ["tree.width=", "an integer >= 1"]),
+    ("tree.candidates=12.5", ["tree.candidates=12.5", "an integer >= 1, or all"]),
+    ("decoding.stop_ids=[a]", ["decoding.stop_ids", "a list of integers >= 0"]),
+]
+RANGES = [
+    ("tree.budget=-1", ["tree.budget=-1", "an integer >= 0"]),
+    ("tree.beta=0.1", ["tree.beta=0.1", "a number <= 0"]),
+    ("tree.beta=nan", ["tree.beta=nan", "a number <= 0"]),
+    ("tree.beta=-inf", ["tree.beta=-inf", "a number <= 0"]),
+    ("tree.width=0", ["tree.width=0", "an integer >= 1"]),
+    ("tree.candidates=0", ["tree.candidates=0", "an integer >= 1, or all"]),
+    ("tree.candidates=al", ["tree.candidates=al", "did you mean all?"]),
+    ("tree.children=0", ["tree.children=0", "an integer >= 1, or null"]),
+    ("tree.depth=0", ["tree.depth=0", "an integer >= 1, or null"]),
+    ("tree.scoring=conditonal", ["tree.scoring=conditonal", "marginal, static", "did you mean conditional?"]),
+    ("decoding.temperature=-1", ["decoding.temperature=-1.0", "a number >= 0"]),
+    ("decoding.top_p=0", ["decoding.top_p=0.0", "a number > 0 and <= 1"]),
+    ("decoding.max_new_tokens=0", ["decoding.max_new_tokens=0", "an integer >= 1"]),
+    ("decoding.stop_ids=[-1]", ["decoding.stop_ids=[-1]", "a list of integers >= 0"]),
+    ("engine.dtype=fp16", ["engine.dtype=fp16", "auto, bf16, fp32, fp64"]),
+    ("engine.threads=0", ["engine.threads=0", "an integer >= 1, or null"]),
+    ("benchmark.limit=0", ["benchmark.limit=0", "an integer >= 1, or null"]),
+    ("protocol=papr", ["protocol=papr", "default, paper", "did you mean paper?"]),
+]
+COMBINATIONS = [
+    ("drafter=dflash tree.scoring=conditional", ["tree.scoring=conditional", "dflash", "marginal"]),
+    ("drafter=dflash tree.scoring=static", ["tree.scoring=static", "dflash", "marginal"]),
+    ("method=dartree_pruned drafter=dflash", ["tree.scoring=conditional", "dflash"]),
+    ("model=toy", ["drafter=domino", "model=toy", "oracle, random, adversarial"]),
+    ("model=toy model.family=null drafter=oracle", ["model.family=null", "llama, qwen3"]),
+    ("model.family=qwen3", ["model.family=qwen3", "model=toy"]),
+    ("model=toy model.path=/x drafter=oracle", ["model.path=/x", "model=toy"]),
+    ("model=toy drafter=oracle drafter.path=/x", ["drafter.path=/x", "scripted"]),
+    ("model=toy drafter=oracle drafter.num_drafts=null", ["drafter.num_drafts=null", "oracle"]),
+    ("drafter.num_drafts=4", ["drafter.num_drafts=4", "tree.depth"]),
+    ("sweep.name=../elsewhere", ["sweep.name=../elsewhere", "plain folder name"]),
+    ("output=''", ["output", "must name a folder"]),
+    ("decoding.stop_strings=['']", ["decoding.stop_strings", "empty"]),
+]
+UNREADABLE = [
+    ("tree.width=${nowhere}", ["tree.width", "nowhere"]),
+    ("tree.budget", ["tree.budget", "write key=value"]),
+    ("-0.2", ["-0.2", "write key=value"]),
+    ("tree.width=8,12", ["tree.width=8,12", "add -m"]),
+    ("decoding.stop_strings=[", ["decoding.stop_strings=[", "quote"]),
+]
+
+
+@pytest.fixture(scope="module")
+def composed() -> DictConfig:
+    """The default settings as Hydra composes them: one composition for all tests that change a value only."""
+    with initialize_config_module(CONFIG_MODULE, version_base=VERSION_BASE):
+        return hydra_compose(CONFIG_NAME)
+
+
+def refusal(caught: pytest.ExceptionInfo[ConfigError], said: list[str]) -> None:
+    message = str(caught.value)
+    assert "\n" not in message
+    for words in said:
+        assert words in message
+
+
+@pytest.mark.parametrize(("line", "said"), UNKNOWN + COMBINATIONS + UNREADABLE)
+def test_a_mistake_is_one_line(line: str, said: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(line.split(" "))
+    refusal(caught, said)
+
+
+@pytest.mark.parametrize(("line", "said"), TYPES + RANGES)
+def test_a_bad_value_is_one_line(composed: DictConfig, line: str, said: list[str]) -> None:
+    raw = copy.deepcopy(composed)
+    key, _, value = line.partition("=")
+    OmegaConf.update(raw, key, OmegaConf.create(f"value: {value}").value)  # read as YAML, as Hydra reads plain values
+    with pytest.raises(ConfigError) as caught:
+        load_config(raw)
+    refusal(caught, said)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["tree.budget=0"],
+        ["tree.beta=0"],
+        ["tree.candidates=all"],
+        ["decoding.top_p=0.5", "decoding.temperature=1"],
+        ["method=ar", "drafter=dflash", "tree.scoring=conditional"],
+        ["decoding.stop_strings=['a, b']"],
+        ["model=toy", "drafter=domino", "drafter.path=/somewhere"],
+    ],
+)
+def test_the_edge_of_what_is_allowed_is_allowed(overrides: list[str]) -> None:
+    compose(overrides)
+
+
+def test_paths_that_name_nothing_are_refused(tmp_path: Path) -> None:
+    check_files(compose([f"model.path={tmp_path}", f"benchmark.path={tmp_path}"]))
+    check_files(compose(["model=qwen3_4b"]))  # a hub name, left to the loader
+    for override in ("model.path=/no/where", "drafter.path=./nothing", "benchmark.path=org/name"):
+        with pytest.raises(ConfigError, match=override):
+            check_files(compose([override]))

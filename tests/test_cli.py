@@ -48,7 +48,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Runs]:
     fake = types.ModuleType("dartree_exp.run")
     fake.run = Runs()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dartree_exp.run", fake)
-    monkeypatch.setattr(dartree_exp.report, "comparison", lambda folders, folder: print(f"compared {len(folders)}"))
+    monkeypatch.setattr(dartree_exp.report, "comparison", lambda f, console, output: print(f"compared {len(f)}"))
     monkeypatch.chdir(tmp_path)
     yield fake.run
 
@@ -233,7 +233,7 @@ def run(config, folder):
 fake.run = run
 sys.modules["dartree_exp.run"] = fake
 import dartree_exp.report
-dartree_exp.report.comparison = lambda folders, folder: None
+dartree_exp.report.comparison = lambda folders, console, output: None
 from dartree_exp.__main__ import main
 sys.exit(main(["-m", "model=toy", "drafter=random", "sweep.name=s", "tree.budget=1,2,-1,3"]))
 """

@@ -116,7 +116,7 @@ def _run(config: Config, path: Path, number: int, overrides: Sequence[str]) -> O
             run(config, folder)
     except FolderBusy as error:
         return Outcome(number, label, BUSY, str(path), str(error))
-    except (UserError, RecordError) as error:
+    except UserError as error:
         return Outcome(number, label, FAILED, str(path), str(error))
     except Exception as error:
         traceback.print_exc()

@@ -12,6 +12,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from dartree_exp.errors import UserError
 from dartree_exp.launch import BUSY, DONE, FAILED, INTERRUPTED, SKIPPED, Outcome, outcomes_folder, read_outcomes
 
 _STATES = (DONE, SKIPPED, FAILED, INTERRUPTED, BUSY)
@@ -38,14 +39,24 @@ def finish(interrupted: int | None) -> int:
         return interrupted or 0
     outcomes = read_outcomes(folder)
     shutil.rmtree(outcomes_folder(folder), ignore_errors=True)
-    done = list(dict.fromkeys(Path(o.folder) for o in outcomes if o.state in (DONE, SKIPPED)))
-    if done:
-        from dartree_exp.report import comparison
-
-        comparison(done, folder)
+    _compare(list(dict.fromkeys(Path(o.folder) for o in outcomes if o.state in (DONE, SKIPPED))), folder)
     for line in overview(outcomes, folder):
         print(line, file=sys.stderr)
     return interrupted or exit_status(outcomes)
+
+
+def _compare(done: Sequence[Path], folder: Path) -> None:
+    """Print the comparison and write it into the sweep's folder; what stands against it is said and changes no status."""
+    if len(done) < 2:
+        return
+    from rich.console import Console
+
+    from dartree_exp.report import comparison
+
+    try:
+        comparison(done, Console(), output=folder)
+    except UserError as error:
+        print(f"dartree_exp: no comparison: {error}", file=sys.stderr)
 
 
 def overview(outcomes: Sequence[Outcome], folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,6 +13,7 @@ from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.drafter import Drafter
+from dartree_exp.drafters.nothing import NoDrafter
 from dartree_exp.errors import ConfigError
 from dartree_exp.models.registry import load_target
 from dartree_exp.models.target import Target
@@ -22,12 +24,19 @@ from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
 
-def load_parts(config: Config) -> tuple[Target, Drafter]:
-    """Load the target, then the drafter, which is checked against it. Sets the thread count first."""
+def load_parts(config: Config) -> tuple[Target, Method]:
+    """Load the target, then the drafter, which is checked against it, and put the method together.
+
+    Sets the thread count first. `method=ar` is plain decoding through the speculative loop: no drafter, a bare root.
+    """
     if config.engine.threads is not None:
         torch.set_num_threads(config.engine.threads)
     target = load_target(config.model, config.engine)
-    return target, load_drafter(config.drafter, target)
+    if config.method == "ar":
+        bare = replace(config.tree, name="chain", scoring="marginal", budget=0)
+        return target, make_method(bare, config.budget, NoDrafter(target), target.vocab_size)
+    drafter = load_drafter(config.drafter, target)
+    return target, make_method(config.tree, config.budget, drafter, target.vocab_size)
 
 
 def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter, vocab_size: int) -> Method:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from dartree_exp.assemble import clock_factory, load_parts, make_method, make_rule, make_sampler
+from dartree_exp.assemble import clock_factory, load_parts, make_rule, make_sampler
 from dartree_exp.config import Config, compose
 from dartree_exp.decode import Decoded, Round, autoregress, speculate
 
@@ -61,8 +61,7 @@ class Generator:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.target, drafter = load_parts(config)
-        self.method = make_method(config.tree, config.budget, drafter, self.target.vocab_size)
+        self.target, self.method = load_parts(config)
         self._rule = make_rule(config.decoding, self.target)
         self._clock = clock_factory(config, self.target)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dartree_exp.assemble import clock_factory, load_parts, make_method, make_rule, make_sampler
+from dartree_exp.assemble import clock_factory, load_parts, make_rule, make_sampler
 from dartree_exp.config.schema import Config
 from dartree_exp.decode import Decoded, Method, autoregress, speculate
 from dartree_exp.errors import RunError
@@ -58,8 +58,7 @@ class Arms:
 def prepare(config: Config) -> tuple[list[Prompt], Arms]:
     """Prompts first (cheap, may be missing), then the models."""
     prompts = load_prompts(config.benchmark)
-    target, drafter = load_parts(config)
-    method = make_method(config.tree, config.budget, drafter, target.vocab_size)
+    target, method = load_parts(config)
     return prompts, Arms(config, target, method, make_rule(config.decoding, target), clock_factory(config, target))
 
 

@@ -112,10 +112,18 @@ class BenchmarkConfig:
 
     name: str = knob("prompt set in records and tables")
     version: str = knob("version of prompts, template and stop rules; a change makes results incomparable")
-    path: str | None = knob("local JSONL file in place of the packaged or hub data")
-    limit: int | None = knob("use the first so many prompts; null: all of the set's count", low=1)
+    path: str | None = knob("local file, or folder that holds one of `files` or a folder of the set's name; not the hub")
+    dataset: str | None = knob("data set on the hub; null: shipped with the package")
+    subset: str | None = knob("configuration of the hub's data set")
+    split: str | None = knob("split of the hub's data set")
+    files: list[str] = knob("file names looked for where `path` is a folder")
+    template: str = knob("a turn's text, $field for a row's field; rows that have `turns` are taken as they are")
+    optional: str = knob("appended to the template where the row has its fields and they are not empty")
+    count: int | None = knob("prompts of the set; larger data is shuffled by `seed` and cut; null: all", low=1)
+    limit: int | None = knob("decode so many of them, spread over categories and drawn by `seed`; null: all", low=1)
     seed: int = knob("seed of the shuffle that picks a subset", low=0)
     categories: list[str] = knob("use these categories only; []: all")
+    max_new_tokens: int = knob("the set's usual cap per answer; decoding.max_new_tokens follows it unless set", low=1)
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,41 @@
+"""From a benchmark's configuration to its prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dartree_exp.errors import UserError
+from dartree_exp.prompts.prompt import Prompt, RowError, category, render
+from dartree_exp.prompts.rows import load_rows
+from dartree_exp.prompts.select import stratify, subset
+
+if TYPE_CHECKING:
+    from dartree_exp.config.schema import BenchmarkConfig
+
+
+def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
+    """The prompts to decode, in order: the papers' subset, of the wanted categories, cut to `benchmark.limit`.
+
+    The subset is drawn before categories are picked, so that a category's prompts are the same with and without.
+    Raises UserError for missing data, a row of another form, an unknown category or a limit below 1.
+    """
+    if config.limit is not None and config.limit < 1:
+        raise UserError(f"benchmark.limit={config.limit}: must be at least 1")
+    source, rows = load_rows(config)
+    chosen = subset(len(rows), config.count, config.limit, config.seed)
+    names = {row: category(rows[row], config.name) for row in chosen}
+    if config.categories:
+        known = sorted(set(names.values()))
+        if unknown := [name for name in config.categories if name not in known]:
+            raise UserError(f"benchmark.categories: {unknown[0]!r} is none of {', '.join(known)}")
+        chosen = [row for row in chosen if names[row] in config.categories]
+    if config.limit is not None and config.limit < len(chosen):
+        chosen = stratify(chosen, [names[row] for row in chosen], config.limit)
+    prompts = []
+    for row in chosen:
+        try:
+            turns = render(rows[row], config.template, config.optional)
+        except RowError as error:
+            raise UserError(f"benchmark={config.name}: row {row} of {source}: {error}") from error
+        prompts.append(Prompt(f"{config.name}/{row}", names[row], turns, config.name, config.version))
+    return prompts

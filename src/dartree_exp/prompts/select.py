@@ -1,0 +1,41 @@
+"""Which rows of a data set are used, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def shuffled(size: int, seed: int) -> list[int]:
+    """The permutation of `datasets.Dataset.shuffle(seed)`: numpy's PCG64 generator."""
+    return np.random.default_rng(seed).permutation(size).tolist()
+
+
+def subset(size: int, count: int | None, limit: int | None, seed: int) -> list[int]:
+    """Row numbers before any stratification.
+
+    The papers' rule: a set larger than `count` is shuffled and cut, a smaller one keeps its order. A `limit` that
+    leaves rows out shuffles as well, since difficulty drifts along most files and a head is no sample.
+    """
+    wanted = size if count is None else min(count, size)
+    if wanted < size or (limit is not None and limit < wanted):
+        return shuffled(size, seed)[:wanted]
+    return list(range(size))
+
+
+def stratify(rows: Sequence[int], categories: Sequence[str], limit: int) -> list[int]:
+    """`limit` of the rows, one category after the other in turn; `categories[i]` belongs to `rows[i]`.
+
+    Categories come in alphabetical order, rows within one in the order given; a category that runs out is passed over.
+    """
+    queues: dict[str, list[int]] = {name: [] for name in sorted(set(categories))}
+    for row, name in zip(rows, categories, strict=True):
+        queues[name].append(row)
+    chosen: list[int] = []
+    depth = 0
+    while len(chosen) < min(limit, len(rows)):
+        turn = [queue[depth] for queue in queues.values() if depth < len(queue)]
+        chosen += turn[: limit - len(chosen)]
+        depth += 1
+    return chosen

@@ -44,7 +44,7 @@ def rounds_of(record):
             round=index,
             start=9,
             root=1,
-            accepted=list(range(advanced)),
+            accepted=list(range(1, advanced)),
             accepted_tokens=[4] * (advanced - 1),
             accepted_ranks=[0] * (advanced - 1),
             bonus=3,

@@ -98,6 +98,8 @@ def test_a_run_that_goes_on_is_marked(tmp_path):
         folder.append(sample("a", [3]))
         table, _ = shown(tmp_path)
         assert table.notes[0] == "RUNNING, 1 of 48 samples"
+        folder.expect(1)  # the run's own table, drawn just before it says how it ended
+        assert not any("RUNNING" in note for note in shown(tmp_path)[0].notes)
 
 
 def test_clock_and_machine_caveats(tmp_path):

@@ -112,9 +112,9 @@ class SampleRecord(_Line):
 class RoundRecord(_Line):
     """One round: draft, build, verify, commit.
 
-    `start` is the root's absolute position, `accepted` the node indices of the accepted path in the verified tree
-    (root, 0, first), `accepted_tokens` the drafts on it (root left out) and `accepted_ranks` their places among their
-    depth's candidates; `tokens_advanced` is the acceptance length, bonus token included, and `emitted` how many of
+    `start` is the root's absolute position, `accepted` the node indices of the accepted drafts in the verified tree
+    (root, 0, left out), `accepted_tokens` their tokens and `accepted_ranks` their places among their depth's
+    candidates; `tokens_advanced` is the acceptance length, bonus token included, and `emitted` how many of
     those reached the output. `tree_size` and `supertree_size` count non-root nodes.
     """
 

@@ -64,8 +64,9 @@ def method(config: Mapping[str, Any]) -> str:
 def caveats(run: Run) -> list[str]:
     """What a reader of this run's numbers must know: an unfinished or failed run, another clock, mixed machines."""
     notes = []
-    if run.state != "DONE":
-        done, expected = len(run.samples), run.status.get("prompts")
+    done, expected = len(run.samples), run.status.get("prompts")
+    # A run draws its own table once its last sample is in, just before it says how it ended.
+    if run.state != "DONE" and not (run.state == "RUNNING" and done == expected):
         progress = f"{done} of {expected} samples" if expected else f"{done} samples"
         message = run.status.get("message")
         notes.append(f"{run.state}, {progress}" + (f": {message}" if message else ""))

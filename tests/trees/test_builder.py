@@ -1,0 +1,51 @@
+"""From configuration to builder."""
+
+from dataclasses import dataclass
+
+import pytest
+from tree_support import paths, scorer
+
+from dartree_exp.trees.builder import make_builder
+from dartree_exp.trees.chain import ChainBuilder
+from dartree_exp.trees.heap import HeapBuilder
+from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+
+
+@dataclass
+class Tree:
+    """The keys of `tree` that builders read."""
+
+    name: str
+    width: int = 3
+    beta: float = -0.2
+    children: int | None = None
+    child_order: str = "base"
+    narrow_by_budget: bool = False
+
+
+@pytest.mark.parametrize(
+    "name,kind", [("chain", ChainBuilder), ("heap", HeapBuilder), ("fixed", FixedBuilder), ("pruned", PrunedBuilder)]
+)
+def test_names(name, kind):
+    builder = make_builder(Tree(name))
+    assert isinstance(builder, kind)
+    builder.build(scorer("conditional", 0, 3, 6), 0, 3, 5).validate(5)
+
+
+def test_knobs_reach_the_builder():
+    made = scorer("conditional", 0, 3, 6)
+    wide = make_builder(Tree("pruned", width=6)).build(made, 0, 3, 8)
+    assert wide.supertree_size == 18
+    assert make_builder(Tree("pruned", width=6, children=1)).build(made, 0, 3, 8).supertree_size == 3
+    assert make_builder(Tree("pruned", width=6, narrow_by_budget=True)).build(made, 0, 3, 2).supertree_size == 6
+    shallow = make_builder(Tree("pruned", width=6, beta=-9.0)).build(made, 0, 3, 8)
+    assert paths(shallow).keys() != paths(wide).keys()
+
+
+BAD = [{"name": "pool"}, {"name": "pruned", "beta": 0.5}, {"name": "heap", "child_order": "x"}]
+
+
+@pytest.mark.parametrize("kwargs", BAD)
+def test_refusals(kwargs):
+    with pytest.raises(ValueError):
+        make_builder(Tree(**kwargs))

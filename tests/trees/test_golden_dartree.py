@@ -1,0 +1,127 @@
+"""DARTree fixed and pruned: golden family `dartree` (golden/README.md 3.6) with the Domino head."""
+
+import pytest
+import torch
+from tree_support import golden, golden_head, golden_names
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.trees.children import Children
+from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+from dartree_exp.trees.masks import position_ids, tree_mask
+from dartree_exp.trees.prune import best_nodes
+from dartree_exp.trees.scorer import make_scorer
+
+
+def make(case, tensors, *, normalise="candidates", narrow=True, beta=None):
+    """Scorer and builder of a case."""
+    params = case["params"]
+    block = Block(tensors["hidden"], tensors["base_logits"], None)
+    head = golden_head(tensors, params["prefix_len"])
+    count = min(params["vocab_size"], max(params["expansion_k"], params["candidate_vocab_size"]))
+    made = make_scorer("conditional", block, head, root_of(tensors), candidates=count, normalise=normalise)
+    children = Children(params["expansion_k"], narrow_by_budget=narrow)
+    if params["variant"] == "fixed":
+        return made, FixedBuilder(children)
+    return made, PrunedBuilder(children, params["supertree_width"], params["depth_bonus"] if beta is None else beta)
+
+
+def root_of(tensors) -> int:
+    return tensors["root_token"].item()
+
+
+def all_states(made, supertree) -> torch.Tensor:
+    """State of every node, one depth at a time."""
+    states = made.start(supertree.tokens[0].item())
+    for depth in range(1, int(supertree.depths.max()) + 1):
+        level = supertree.depths == depth
+        new = made.advance(states, depth, supertree.parents[level], supertree.tokens[level])
+        states = torch.cat([states, new])
+    return states
+
+
+def check(case, tensors, made, builder):
+    params, derived, tolerance = case["params"], case["derived"], case["tolerance"]
+    root, depths, budget = root_of(tensors), params["num_depths"], params["budget"]
+
+    assert torch.equal(made.table.ids, tensors["candidate_ids"])
+    torch.testing.assert_close(made.table.selection.values, tensors["candidate_base"], atol=0, rtol=0)
+
+    supertree = builder.supertree(made, root, depths, budget).validate()
+    assert supertree.num_nodes == derived["supertree_nodes"]
+    assert torch.equal(supertree.tokens[1:], tensors["supertree.tokens"])
+    assert torch.equal(supertree.parents, tensors["supertree.parents"])
+    assert torch.equal(supertree.depths[1:], tensors["supertree.depths"])
+    assert torch.equal(supertree.ranks[1:], tensors["supertree.candidate_rank"])
+    widths = [(supertree.depths == depth).sum().item() for depth in range(1, depths + 1)]
+    assert widths == derived["widths_per_depth"]
+    atol = tolerance["path_scores_atol"]
+    torch.testing.assert_close(supertree.scores, tensors["supertree.path_scores"], atol=atol, rtol=0)
+    keys = supertree.scores + params["depth_bonus"] * supertree.depths
+    torch.testing.assert_close(keys, tensors["supertree.prune_scores"], atol=atol, rtol=0)
+    if "supertree.states" in tensors:
+        states = all_states(made, supertree)
+        torch.testing.assert_close(states, tensors["supertree.states"], atol=tolerance["states_atol"], rtol=0)
+
+    tree = builder.build(made, root, depths, budget).validate(budget)
+    assert tree.num_nodes == derived["tree_nodes"] and tree.supertree_size == derived["supertree_nodes"]
+    assert (tree.num_nodes < supertree.num_nodes) == derived["pruned"]
+    kept = tensors["kept_indices"]
+    if derived["pruned"]:
+        assert torch.equal(best_nodes(supertree, budget, params["depth_bonus"]), kept)
+    assert torch.equal(tree.scores[1:], supertree.scores[kept])
+    assert torch.equal(tree.tokens[1:], tensors["tree.tokens"])
+    assert torch.equal(tree.tokens, tensors["tree.verify_input_ids"])
+    assert torch.equal(tree.parents, tensors["tree.parents"])
+    assert torch.equal(tree.depths[1:], tensors["tree.depths"])
+    assert torch.equal(tree.visibility(), tensors["tree.visibility"])
+    start = params["root_position"]
+    assert torch.equal(position_ids(tree, start)[0], tensors["tree.position_ids"])
+    if "tree.additive_mask_fp32" in tensors:
+        assert torch.equal(tree_mask(tree, start, torch.float32), tensors["tree.additive_mask_fp32"])
+
+
+@pytest.mark.parametrize("name", golden_names("dartree", without="markov"))
+def test_trees_match(shared, name):
+    case, tensors = golden(shared, "dartree", name)
+    check(case, tensors, *make(case, tensors))
+
+
+@pytest.mark.parametrize("name", golden_names("dartree", without="markov"))
+def test_full_vocabulary_on_the_prefix_shifts_scores_only(shared, name):
+    # The release's eager path normalises its uncorrected slots over the whole vocabulary: same tree, other scores.
+    case, tensors = golden(shared, "dartree", name)
+    if "supertree.path_scores_fullvocab_prefix" not in tensors:
+        pytest.skip("the case has no such scores")
+    made, builder = make(case, tensors, normalise="vocab_on_prefix")
+    supertree = builder.supertree(made, root_of(tensors), case["params"]["num_depths"], case["params"]["budget"])
+    expected = tensors["supertree.path_scores_fullvocab_prefix"]
+    assert torch.equal(supertree.tokens[1:], tensors["supertree.tokens"])
+    torch.testing.assert_close(supertree.scores, expected, atol=case["tolerance"]["path_scores_atol"], rtol=0)
+
+
+CONTROLS = {
+    "normaliser": ("pruned_w12_k64_b64_beta-0.2_d16_flat", {"normalise": "vocab"}),
+    "prefix normaliser": ("pruned_w12_k64_b64_beta-0.2_d16_flat", {"normalise": "vocab_on_prefix"}),
+    "budget rule": ("pruned_w8_k32_b6_budget_below_k_d5", {"narrow": False}),
+    "depth bonus": ("sweep_w8_k32_b24_d12_beta-1.0", {"beta": 0.0}),
+}
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_changed_rule_fails(shared, control):
+    name, change = CONTROLS[control]
+    case, tensors = golden(shared, "dartree", name)
+    with pytest.raises(AssertionError):
+        check(case, tensors, *make(case, tensors, **change))
+
+
+def test_unstable_ties_fail(shared, monkeypatch):
+    # Control: equal path scores in reverse order build another tree.
+    def reverse(values, k):
+        top, index = values.flip(-1).sort(dim=-1, descending=True, stable=True)
+        return top[..., :k], (values.shape[-1] - 1 - index)[..., :k]
+
+    case, tensors = golden(shared, "dartree", "ties_clones_w6_b15_beta0_d6")
+    monkeypatch.setattr("dartree_exp.trees.levelwise.stable_topk", reverse)
+    with pytest.raises(AssertionError):
+        check(case, tensors, *make(case, tensors))

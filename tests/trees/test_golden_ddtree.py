@@ -1,0 +1,81 @@
+"""DDTree's heap: golden family `ddtree_heap` (golden/README.md 3.1), every case."""
+
+import pytest
+import torch
+from tree_support import ALL, golden, golden_names
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.trees.heap import HeapBuilder
+from dartree_exp.trees.menu import MenuScorer
+from dartree_exp.trees.scorer import make_scorer
+
+ROOT = 0
+
+
+def build(case, tensors, ties=None):
+    """The tree of a case by the marginal scorer with DDTree's K = min(B, V)."""
+    params = case["params"]
+    logits = tensors["draft_logits"].float()
+    block = Block(logits.new_zeros(len(logits), 1), logits, None)
+    count = max(1, min(params["budget"], params["vocab_size"]))
+    made = make_scorer("marginal", block, None, ROOT, candidates=count, normalise="vocab")
+    if case["kind"] == "tie_tokens":  # torch.topk chose an order of its own there: take its rows as they are stored
+        made = Stored(tensors)
+    return HeapBuilder(ALL, ties).build(made, ROOT, params["num_depths"], params["budget"]), made
+
+
+class Stored(MenuScorer):
+    """The menus of a golden file."""
+
+    def __init__(self, tensors):
+        self.num_drafts = len(tensors["topk_tokens"])
+        self._ids = tensors["topk_tokens"]
+        self._menus = tensors["topk_logprobs"]
+
+    def candidates(self, depth):
+        return self._ids[depth - 1]
+
+    def score(self, state, depth):
+        return self.rows(state, depth)
+
+
+def check(case, tensors, tree):
+    tree.validate(case["params"]["budget"])
+    assert tree.num_nodes == case["num_nodes"]
+    assert torch.equal(tree.tokens[1:], tensors["node_tokens"])
+    assert torch.equal(tree.depths[1:], tensors["node_depths"])
+    assert torch.equal(tree.parents, tensors["parents"])
+    assert torch.equal(tree.visibility(), tensors["visibility"])
+    atol = case["tolerance"]["path_logprobs_atol"]
+    torch.testing.assert_close(tree.scores.float(), tensors["path_logprobs"], atol=atol, rtol=0)
+    children = [[] for _ in range(tree.num_nodes + 1)]
+    for node, parent in enumerate(tree.parents.tolist()[1:], start=1):
+        children[parent].append([tree.tokens[node].item(), node])
+    assert children == case["child_maps"]
+
+
+@pytest.mark.parametrize("name", golden_names("ddtree_heap"))
+def test_trees_match(shared, name):
+    case, tensors = golden(shared, "ddtree_heap", name)
+    tree, made = build(case, tensors)
+    check(case, tensors, tree)
+    if "topk_tokens" in tensors and case["kind"] == "random" and tensors["draft_logits"].dtype == torch.float32:
+        for depth in range(1, case["params"]["num_depths"] + 1):
+            assert torch.equal(made.candidates(depth), tensors["topk_tokens"][depth - 1])
+
+
+def test_the_other_tie_rule_fails(shared):
+    # Control: the comparison notices insertion order where DDTree's rank tuple decides.
+    case, tensors = golden(shared, "ddtree_heap", "tie_grid_d5_v8_b24")
+    tree, _ = build(case, tensors, ties="insertion")
+    with pytest.raises(AssertionError):
+        check(case, tensors, tree)
+
+
+def test_the_other_normaliser_fails(shared):
+    # Control: normalising over K < V candidates shifts the scores and, across depths, the tree.
+    case, tensors = golden(shared, "ddtree_heap", "rand_d16_v300_b16")
+    logits = tensors["draft_logits"]
+    made = make_scorer("marginal", Block(logits, logits, None), None, ROOT, candidates=16, normalise="candidates")
+    with pytest.raises(AssertionError):
+        check(case, tensors, HeapBuilder(ALL).build(made, ROOT, 16, 16))

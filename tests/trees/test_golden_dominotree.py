@@ -1,0 +1,65 @@
+"""DominoTree's three arms: golden family `dominotree` (golden/README.md 3.5) but its frontier builder."""
+
+import pytest
+import torch
+from tree_support import golden, golden_head, golden_names
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.trees.children import Children
+from dartree_exp.trees.heap import HeapBuilder
+from dartree_exp.trees.masks import position_ids
+from dartree_exp.trees.scorer import make_scorer
+
+ARMS = ("marginal", "static", "conditional")
+
+
+def build(case, tensors, arm, *, normalise="vocab_on_prefix", scoring=None):
+    params = case["params"]
+    block = Block(tensors["hidden"], tensors["base_logits"], None)
+    head = golden_head(tensors, params["prefix_len"])
+    root = tensors["root_token"].item()
+    scoring = scoring or arm
+    count = params["corr_topm"] or "all"
+    made = make_scorer(scoring, block, head, root, candidates=count, normalise=normalise)
+    builder = HeapBuilder(Children(params["node_topk"], "corrected"), ties="insertion")
+    return builder.build(made, root, params["num_depths"], params["budget"]), made
+
+
+def check(case, tensors, arm, tree):
+    tree.validate(case["params"]["budget"])
+    assert tree.num_nodes == case["num_nodes"][arm]
+    assert torch.equal(tree.tokens[1:], tensors[f"{arm}.tokens"])
+    assert torch.equal(tree.parents, tensors[f"{arm}.parents"])
+    assert torch.equal(tree.depths[1:], tensors[f"{arm}.depths"])
+    assert torch.equal(tree.visibility(), tensors[f"{arm}.visibility"])
+    assert torch.equal(position_ids(tree, case["params"]["root_position"])[0], tensors[f"{arm}.position_ids"])
+    atol = case["tolerance"]["cum_logprobs_atol"]
+    torch.testing.assert_close(tree.scores[1:].float(), tensors[f"{arm}.cum_logprobs"], atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("name", golden_names("dominotree"))
+def test_trees_match(shared, name, arm):
+    case, tensors = golden(shared, "dominotree", name)
+    tree, made = build(case, tensors, arm)
+    check(case, tensors, arm, tree)
+    if arm == "conditional":
+        torch.testing.assert_close(made.start(tree.tokens[0].item())[0], tensors["root_gru_state"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "arm,scoring", [("conditional", "static"), ("static", "marginal"), ("marginal", "conditional")]
+)
+def test_another_scorer_fails(shared, arm, scoring):
+    # Control: the arms do differ on this case.
+    case, tensors = golden(shared, "dominotree", "v96_d16_b64")
+    with pytest.raises(AssertionError):
+        check(case, tensors, arm, build(case, tensors, arm, scoring=scoring)[0])
+
+
+@pytest.mark.parametrize("normalise", ["candidates", "vocab"])
+def test_another_normaliser_fails(shared, normalise):
+    # Control: full vocabulary at the prefix depths, the candidates at the others, and nothing else.
+    case, tensors = golden(shared, "dominotree", "v96_d16_b32_flat")
+    with pytest.raises(AssertionError):
+        check(case, tensors, "conditional", build(case, tensors, "conditional", normalise=normalise)[0])

@@ -1,0 +1,174 @@
+"""Level-wise builders: schedules, Lemma 1, constant work per depth, no peeking at data."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from tree_support import ALL, every_path, paths, scorer
+
+from dartree_exp.trees.children import Children
+from dartree_exp.trees.heap import HeapBuilder
+from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+
+NARROW = Children(narrow_by_budget=True)
+
+
+@pytest.mark.parametrize(
+    "depths,budget,count,widths",
+    [
+        (16, 64, 64, [4] * 16),
+        (15, 50, 50, [4] * 5 + [3] * 10),
+        (8, 5, 5, [1] * 5),
+        (4, 1, 1, [1]),
+        (3, 30, 2, [2, 4, 8]),  # few children: what shallow depths cannot use goes deeper
+        (2, 100, 3, [3, 9]),
+    ],
+)
+def test_fixed_schedule(depths, budget, count, widths):
+    assert FixedBuilder(ALL).widths(depths, budget, count) == widths
+
+
+def test_pruned_width_is_narrowed_by_the_budget_only_under_the_release_rule():
+    assert PrunedBuilder(NARROW, 12, 0.0).widths(3, 6, NARROW.count(64, 6)) == [6] * 3
+    assert PrunedBuilder(ALL, 12, 0.0).widths(3, 6, ALL.count(64, 6)) == [12] * 3
+
+
+@pytest.mark.parametrize("kwargs", [{"beta": 0.1}, {"width": 0}])
+def test_pruned_refuses_what_would_break_the_tree(kwargs):
+    with pytest.raises(ValueError):
+        PrunedBuilder(ALL, **{"width": 4, "beta": 0.0, **kwargs})
+
+
+@pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
+@pytest.mark.parametrize("beta", [0.0, -0.2, -3.0])
+def test_lemma_1_pruned_equals_best_first_on_the_supertree(scoring, beta):
+    builder = PrunedBuilder(ALL, 4, beta)
+    for seed in range(6):
+        made = scorer(scoring, seed, 5, 8, prefix=seed % 2)
+        supertree = builder.supertree(made, 0, 5, 9)
+        parents, keys = supertree.parents.tolist(), (supertree.scores + beta * supertree.depths).tolist()
+        reached = {0}
+        while len(reached) <= 9:  # best-first: the best node whose parent is already in
+            open_nodes = [node for node in range(1, 21) if node not in reached and parents[node] in reached]
+            reached.add(max(open_nodes, key=keys.__getitem__))
+        tree = builder.build(made, 0, 5, 9).validate(9)
+        names = list(paths(supertree))
+        assert set(paths(tree)) == {names[node - 1] for node in reached - {0}}
+        assert tree.supertree_size == supertree.num_nodes == 20
+
+
+@pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
+@pytest.mark.parametrize("seed", range(4))
+def test_width_of_the_budget_with_all_children_equals_the_heap(scoring, seed):
+    made = scorer(scoring, seed, 5, 8)
+    tree = PrunedBuilder(ALL, 10, 0.0).build(made, 0, 5, 10)
+    heap = HeapBuilder(ALL).build(made, 0, 5, 10)
+    assert paths(tree).keys() == paths(heap).keys()
+    # Control: half the width loses nodes of the best-first tree for some drafters.
+    narrow = [
+        paths(PrunedBuilder(ALL, 2, 0.0).build(scorer(scoring, s, 5, 8), 0, 5, 10)).keys()
+        != paths(HeapBuilder(ALL).build(scorer(scoring, s, 5, 8), 0, 5, 10)).keys()
+        for s in range(4)
+    ]
+    assert any(narrow)
+
+
+def test_supertree_keeps_the_best_of_each_depth():
+    made = scorer("conditional", 9, 2, 6)
+    tree = PrunedBuilder(ALL, 3, 0.0).supertree(made, 0, 2, 99).validate()
+    scores = every_path(made, 0, 2)
+    first = sorted((p for p in scores if len(p) == 1), key=lambda p: -scores[p])[:3]
+    second = sorted((p for p in scores if len(p) == 2 and p[:1] in first), key=lambda p: -scores[p])[:3]
+    assert list(paths(tree)) == first + second
+
+
+@pytest.mark.parametrize("builder", [FixedBuilder(NARROW), PrunedBuilder(NARROW, 3, -0.2), PrunedBuilder(ALL, 3, 0.0)])
+@pytest.mark.parametrize("depths,candidates,budget", [(1, 4, 3), (3, 99, 7), (2, 3, 100), (3, 2, 0), (3, 1, 2)])
+def test_edges(builder, depths, candidates, budget):
+    made = scorer("conditional", 1, depths, 6, candidates=candidates)
+    for limit in (depths, 1, 99):
+        tree = builder.build(made, 5, limit, budget).validate(budget)
+        assert tree.tokens[0] == 5 and tree.depths.max() <= min(limit, depths)
+        assert tree.num_nodes or not budget
+    with pytest.raises(ValueError, match="negative"):
+        builder.build(made, 5, depths, -1)
+
+
+def test_children_in_corrected_order():
+    children = Children(limit=2, order="corrected")
+    made = scorer("conditional", 6, 3, 8)
+    tree = PrunedBuilder(children, 16, 0.0).build(made, 0, 3, 12)
+    assert paths(tree).keys() == paths(HeapBuilder(children).build(made, 0, 3, 12)).keys()
+    for node in range(1, tree.num_nodes + 1):
+        assert tree.tokens[node] == made.candidates(int(tree.depths[node]))[tree.ranks[node]]
+    assert paths(tree).keys() != paths(PrunedBuilder(Children(limit=2), 16, 0.0).build(made, 0, 3, 12)).keys()
+
+
+class Operations(TorchDispatchMode):
+    """Counts tensor operations and refuses those that bring data to the host."""
+
+    FORBIDDEN = ("_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero", "_to_copy", "unique")
+
+    def __init__(self):
+        super().__init__()
+        self.count = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        assert name not in self.FORBIDDEN, f"{name} reads the device"
+        self.count[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operations(builder, depths: int, candidates: int, budget: int) -> int:
+    made = scorer("conditional", 1, depths, 40, candidates=candidates)
+    with Operations() as seen:
+        builder.build(made, 0, depths, budget)
+    return seen.count.total()
+
+
+def test_constant_number_of_operations_per_depth():
+    few, more, most = (operations(PrunedBuilder(NARROW, 4, -0.2), depths, 16, 5) for depths in (4, 5, 9))
+    per_depth = more - few
+    assert most - more == 4 * per_depth
+    assert per_depth <= 45  # head included, views counted
+    # Width, candidates and budget change sizes, not the number of operations.
+    assert operations(PrunedBuilder(NARROW, 12, -0.2), 9, 30, 20) == most
+    fixed = operations(FixedBuilder(NARROW), 4, 16, 8)
+    assert operations(FixedBuilder(NARROW), 4, 30, 20) == fixed
+
+
+def test_the_counter_sees_a_copy_to_the_host():
+    # Control: the heap reads every menu, a check in the middle of a build would be seen as well.
+    with pytest.raises(AssertionError, match="reads the device"), Operations():
+        bool(torch.zeros(3).any())
+
+
+class Shapes:
+    """A scorer on the meta device: tensors have shapes but no data, so any look at data raises."""
+
+    num_drafts = 6
+    path_dependent = True
+
+    def start(self, root):
+        return torch.empty(1, 5, device="meta")
+
+    def candidates(self, depth):
+        return torch.empty(16, dtype=torch.int64, device="meta")
+
+    def score(self, state, depth):
+        return torch.empty(state.shape[0], 16, device="meta")
+
+    def advance(self, state, depth, parent, token):
+        return state[parent] + token[:, None]
+
+
+@pytest.mark.parametrize(
+    "builder", [FixedBuilder(NARROW), PrunedBuilder(NARROW, 4, -0.2), PrunedBuilder(Children(3, "corrected"), 4, 0.0)]
+)
+def test_a_tree_is_built_without_any_data(builder):
+    tree = builder.build(Shapes(), 0, 6, 10)
+    assert tree.tokens.device.type == "meta" and tree.num_nodes == 10
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        HeapBuilder(ALL).build(Shapes(), 0, 6, 10)  # control: the heap needs data

@@ -1,0 +1,58 @@
+"""The prefix-closed choice of nodes."""
+
+import pytest
+import torch
+from tree_support import ALL, paths, scorer
+
+from dartree_exp.trees.levelwise import PrunedBuilder
+from dartree_exp.trees.prune import best_nodes, subtree
+from dartree_exp.trees.tree import Ledger
+
+
+def chain_of_certainty(length: int):
+    """A chain with a sibling at each step; the chain's scores are all exactly 0."""
+    ledger = Ledger(0, torch.device("cpu"))
+    for _ in range(length):
+        ledger.add_level(
+            torch.zeros(2, dtype=torch.int64), torch.tensor([1, 2]), torch.tensor([0.0, -9.0]), torch.arange(2)
+        )
+    return ledger.tree()
+
+
+def test_ties_keep_the_ancestors():
+    tree = chain_of_certainty(5)
+    assert best_nodes(tree, 3, 0.0).tolist() == [1, 3, 5]
+    subtree(tree, best_nodes(tree, 3, 0.0)).validate(3)
+    # Control: taking the larger index among equals is not prefix closed.
+    wrong = torch.tensor([5, 7, 9])
+    with pytest.raises(ValueError, match="not prefix closed"):
+        subtree(tree, wrong).validate(3)
+
+
+def test_order_and_links_survive():
+    made = scorer("conditional", 3, 4, 7)
+    supertree = PrunedBuilder(ALL, 5, 0.0).supertree(made, 0, 4, 99)
+    kept = best_nodes(supertree, 8, -0.1)
+    tree = subtree(supertree, kept).validate(8)
+    assert (kept[1:] > kept[:-1]).all()
+    everything = list(paths(supertree))
+    assert list(paths(tree)) == [everything[node - 1] for node in kept]
+    assert torch.equal(tree.ranks[1:], supertree.ranks[kept])
+
+
+def test_a_positive_bonus_breaks_closure():
+    # Why builders refuse beta > 0: a deep node outranks its own parent.
+    broken = 0
+    for seed in range(5):
+        supertree = PrunedBuilder(ALL, 4, 0.0).supertree(scorer("conditional", seed, 4, 8), 0, 4, 99)
+        subtree(supertree, best_nodes(supertree, 4, -0.5)).validate(4)
+        try:
+            subtree(supertree, best_nodes(supertree, 4, 50.0)).validate(4)
+        except ValueError:
+            broken += 1
+    assert broken
+
+
+def test_budget_above_the_supertree_keeps_everything():
+    tree = chain_of_certainty(2)
+    assert best_nodes(tree, 99, -0.2).tolist() == [1, 2, 3, 4]

@@ -1,0 +1,85 @@
+"""Small seeded drafters, golden cases and the naive views of a tree that the tests compare with."""
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.trees.children import Children
+from dartree_exp.trees.scorer import make_scorer
+
+
+def golden(folder: Path, family: str, name: str):
+    """JSON and tensors of one golden case."""
+    path = folder / "golden" / family
+    return json.loads((path / f"{name}.json").read_text()), load_file(path / f"{name}.safetensors")
+
+
+def golden_names(family: str, *, without: str = "") -> list[str]:
+    """Case names of a family, found at collection; one placeholder where the folder is absent (the test then skips)."""
+    shared = Path(os.environ.get("DARTREE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
+    names = sorted(path.stem for path in (shared / "golden" / family).glob("*.json"))
+    return [name for name in names if not (without and name.startswith(without))] or ["absent"]
+
+
+def golden_head(tensors: dict, prefix: int) -> GRUHead:
+    """The GRU head of a golden case, bound to its embedding table."""
+    rank, joint = tensors["embed_proj.0.weight"].shape
+    vocab = tensors["embed_proj.2.weight"].shape[0]
+    width = tensors["prefix_gru.weight_hh_l0"].shape[1]
+    head = GRUHead(joint - width, vocab, width, rank, prefix)
+    head.load_state_dict({key: value for key, value in tensors.items() if key.startswith(("prefix_gru", "embed_proj"))})
+    return head.requires_grad_(False).bind(tensors["target.embed_tokens.weight"])
+
+
+def drafter(seed: int, depths: int, vocab: int, *, prefix: int = 0, scale: float = 3.0, columns=None):
+    """A random block and GRU head: (Block, GRUHead). `columns`: target ids the block is restricted to."""
+    gen = torch.Generator().manual_seed(seed)
+    total = vocab if columns is None else max(columns) + 1
+    head = GRUHead(6, total, 5, 4, prefix).requires_grad_(False)
+    for weight in head.parameters():
+        weight.normal_(generator=gen)
+    head.bind(torch.randn(total, 6, generator=gen))
+    logits = scale * torch.randn(depths, vocab, generator=gen)
+    ids = None if columns is None else torch.tensor(columns)
+    return Block(torch.randn(depths, 6, generator=gen), logits, ids), head
+
+
+def scorer(scoring: str, seed: int, depths: int, vocab: int, *, candidates="all", normalise="candidates", **kwargs):
+    """A seeded scorer; root token 0."""
+    block, head = drafter(seed, depths, vocab, **kwargs)
+    return make_scorer(scoring, block, head, 0, candidates=candidates, normalise=normalise)
+
+
+def paths(tree) -> dict[tuple[int, ...], float]:
+    """Token path of every node, with its score."""
+    found, of = {}, [()]
+    tokens, parents, scores = tree.tokens.tolist(), tree.parents.tolist(), tree.scores.tolist()
+    for node in range(1, len(tokens)):
+        of.append((*of[parents[node]], tokens[node]))
+        found[of[-1]] = scores[node]
+    assert len(found) == len(tokens) - 1
+    return found
+
+
+def every_path(scorer, root: int, depths: int) -> dict[tuple[int, ...], float]:
+    """All prefixes of up to `depths` tokens with their scores in double precision, by recursion over single nodes."""
+    found = {}
+
+    def visit(state, depth, path, total):
+        row = scorer.score(state, depth)[0].double().tolist()
+        for token, step in zip(scorer.candidates(depth).tolist(), row, strict=True):
+            found[(*path, token)] = total + step
+            if depth < depths:
+                below = scorer.advance(state, depth, torch.tensor([0]), torch.tensor([token]))
+                visit(below, depth + 1, (*path, token), total + step)
+
+    visit(scorer.start(root), 1, (), 0.0)
+    return found
+
+
+ALL = Children()

@@ -54,7 +54,7 @@ class Decoded:
     """One answer: ids after the prompt, why it ended, its rounds, and times in seconds."""
 
     ids: list[int] = field(default_factory=list)
-    finish: str = "length"
+    finish: str | None = None
     rounds: list[Round] = field(default_factory=list)
     time: dict[str, float] = field(default_factory=dict)  # StageClock.times(): prefill, decode and its stages
 

@@ -96,7 +96,7 @@ class Generator:
         return Generation(
             text=self.target.tokenizer.decode(decoded.ids),
             ids=decoded.ids,
-            finish=decoded.finish,
+            finish=str(decoded.finish),
             tau=mean(r.tokens_advanced for r in decoded.rounds) if decoded.rounds else None,
             rounds=len(decoded.rounds),
             seconds=decoded.time["decode"],

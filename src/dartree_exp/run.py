@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -19,6 +21,7 @@ from dartree_exp.errors import RunError
 from dartree_exp.metrics import is_degenerate
 from dartree_exp.models.target import Target
 from dartree_exp.prompts import Prompt, load_prompts
+from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.environment import describe_environment
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.schema import RoundRecord, SampleRecord
@@ -26,7 +29,7 @@ from dartree_exp.report.live import LiveLine
 from dartree_exp.report.tables import run_tables
 from dartree_exp.summary import summarise
 from dartree_exp.trackers import make_tracker
-from dartree_exp.verify.lossless import judge
+from dartree_exp.verify.lossless import Verdict, judge
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
@@ -47,69 +50,93 @@ class Arms:
     method: Method
     rule: StopRule
     clock: Callable[[], Any]
+    shared: SharedBaseline | None = None
 
     def plain(self, ids: list[int], sampler: Sampler) -> Decoded:
-        return autoregress(self.target, ids, sampler, self.rule, self.clock())
+        """Plain decoding, or its stored answer where the sweep shares one."""
+        if self.shared is None:
+            return autoregress(self.target, ids, sampler, self.rule, self.clock())
+        digest = prompt_sha256(ids)
+        stored = self.shared.get(sampler.sample_id, digest)
+        if stored is None:
+            decoded = autoregress(self.target, ids, sampler, self.rule, self.clock())
+            stored = {"ids": decoded.ids, "finish": decoded.finish, "time": decoded.time}
+            self.shared.put(sampler.sample_id, digest, stored)
+        return Decoded(stored["ids"], stored["finish"], [], stored["time"])
 
     def drafted(self, ids: list[int], sampler: Sampler) -> Decoded:
         return speculate(self.target, self.method, ids, sampler, self.rule, self.clock())
 
 
-def prepare(config: Config) -> tuple[list[Prompt], Arms]:
-    """Prompts first (cheap, may be missing), then the models."""
+def prompt_sha256(ids: list[int]) -> str:
+    """Hex digest of the rendered prompt: its ids as little-endian int64."""
+    return hashlib.sha256(np.asarray(ids, dtype="<i8").tobytes()).hexdigest()
+
+
+def prepare(config: Config, sweep: Path) -> tuple[list[Prompt], Arms]:
+    """Prompts first (cheap, may be missing), then the models. sweep: the folder that runs share."""
     prompts = load_prompts(config.benchmark)
     target, method = load_parts(config)
-    return prompts, Arms(config, target, method, make_rule(config.decoding, target), clock_factory(config, target))
+    rule, clock = make_rule(config.decoding, target), clock_factory(config, target)
+    shared = SharedBaseline(sweep, config) if config.baseline == "shared" else None
+    return prompts, Arms(config, target, method, rule, clock, shared)
 
 
 def decode_turn(arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first: bool) -> tuple[SampleRecord, Decoded]:
-    """Decode one turn by both arms and judge the method's ids; errors of the logits become part of the record."""
+    """Decode one turn by both arms and judge the method's ids; what the logits or the length forbid becomes a record."""
     sampler = make_sampler(arms.config.decoding, f"{prompt.id}/{turn}")
+    plain, drafted, verdict, error = Decoded(), Decoded(), Verdict(None), None
     fallback = arms.method.fallback(len(ids), arms.rule.max_new_tokens)
-    plain = drafted = None
-    error = None
     try:
-        if len(ids) + arms.rule.max_new_tokens > arms.target.max_positions:
-            raise PromptTooLongError(
-                f"prompt of {len(ids)} ids and decoding.max_new_tokens={arms.rule.max_new_tokens} exceed the target's "
-                f"{arms.target.max_positions} positions"
-            )
+        check_length(arms, ids)
         if ar_first or fallback:
             plain = arms.plain(ids, sampler)
         drafted = plain if fallback else arms.drafted(ids, sampler)
-        plain = plain or arms.plain(ids, sampler)
+        if not (ar_first or fallback):
+            plain = arms.plain(ids, sampler)
         verdict = judge(arms.target, ids, drafted.ids, plain.ids, sampler)
     except (NonFiniteLogitsError, PromptTooLongError) as caught:
-        error = {"type": type(caught).__name__, "message": str(caught)}
-    if error is not None:
-        drafted = Decoded()
+        error, drafted = {"type": type(caught).__name__, "message": str(caught)}, Decoded()
+    ar = (
+        {"emitted": len(plain.ids), "prefill": plain.time["prefill"], "decode": plain.time["decode"]}
+        if plain.time
+        else None
+    )
     record = SampleRecord(
         id=prompt.id,
         category=prompt.category,
         turn=turn,
-        prompt_sha256=hashlib.sha256(torch.tensor(ids, dtype=torch.int64).numpy().tobytes()).hexdigest(),
+        prompt_sha256=prompt_sha256(ids),
         prompt_tokens=len(ids),
         method=str(arms.config.method),
         ids=drafted.ids,
         text=arms.target.tokenizer.decode(drafted.ids),
-        finish=drafted.finish if error is None else None,
-        ar_ids=plain.ids if plain else [],
-        verdict=verdict.verdict if error is None else None,
-        verdict_detail=verdict.detail if error is None else None,
+        finish=drafted.finish,
+        ar_ids=plain.ids,
+        verdict=verdict.verdict,
+        verdict_detail=verdict.detail,
         emitted=len(drafted.ids),
         rounds=len(drafted.rounds),
         acceptance_lengths=[r.tokens_advanced for r in drafted.rounds],
         emitted_per_round_counts=[r.emitted for r in drafted.rounds],
         time=drafted.time,
-        ar={"emitted": len(plain.ids), "prefill": plain.time["prefill"], "decode": plain.time["decode"]}
-        if plain
-        else None,
-        fallback=fallback if error is None else None,
+        ar=ar,
+        fallback=fallback,
         error=error,
-        degenerate=error is None and is_degenerate(drafted.ids),
+        degenerate=is_degenerate(drafted.ids),
         enable_thinking=arms.config.decoding.enable_thinking,
     )
     return record, drafted
+
+
+def check_length(arms: Arms, ids: list[int]) -> None:
+    """Raise PromptTooLongError where prompt and answer do not fit the target's positions."""
+    need, have = len(ids) + arms.rule.max_new_tokens, arms.target.max_positions
+    if need > have:
+        raise PromptTooLongError(
+            f"prompt of {len(ids)} ids and decoding.max_new_tokens={arms.rule.max_new_tokens} need {need} positions, "
+            f"the target has {have}"
+        )
 
 
 def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecord]:
@@ -141,7 +168,7 @@ def run(config: Config, folder: RunFolder) -> None:
     Raises:
         RunError: a verdict is `wrong`, or no prompt could be decoded at all. The records stay.
     """
-    prompts, arms = prepare(config)
+    prompts, arms = prepare(config, folder.path.parent)
     turns = sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
     machine = warm_up(arms, prompts[0])

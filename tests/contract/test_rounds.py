@@ -108,7 +108,7 @@ def test_non_finite_target_logits_are_named(make_case, monkeypatch, bad):
         return out
 
     monkeypatch.setattr(Target, "verify", poisoned)
-    with pytest.raises(NonFiniteLogitsError, match="target logits: 1 of .*round 2"):
+    with pytest.raises(NonFiniteLogitsError, match=r"target logits: 1 of .*round 2"):
         case.drafted(cap=40)
 
 
@@ -123,7 +123,7 @@ def test_non_finite_draft_logits_are_named(make_case, monkeypatch):
         return block
 
     monkeypatch.setattr(session, "propose", poisoned)
-    with pytest.raises(NonFiniteLogitsError, match="draft logits: 1 of .*round 0"):
+    with pytest.raises(NonFiniteLogitsError, match=r"draft logits: 1 of .*round 0"):
         case.drafted()
 
 

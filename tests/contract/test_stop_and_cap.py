@@ -11,7 +11,7 @@ DRAFTING = tuple(m for m in METHODS if m != "ar")
 def test_every_cap(make_case, method):
     case = make_case(method)
     longest = case.plain(cap=16).ids
-    for cap in range(0, 17):
+    for cap in (0, 1, 2, 3, 7, 8, 16):
         drafted = case.drafted(cap=cap)
         assert drafted.ids == longest[:cap]
         assert drafted.finish == "length"

@@ -184,5 +184,9 @@ class Config:
     sweep: SweepConfig
     method: str | None = knob("name of the method in tables; ar: plain decoding alone; null: named after its parts")
     protocol: str = knob("paper: the published clock, which leaves out the first draft", allowed=("default", "paper"))
+    baseline: str = knob(
+        "plain decoding: paired (prompt by prompt in every run) or shared (timed once per prompt in a sweep)",
+        allowed=("paired", "shared"),
+    )
     force: bool = knob("run again what is done already")
     output: str = knob("root folder of runs")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.drafter import Draws
+from dartree_exp.drafters.heads import CorrectionHead
 from dartree_exp.models.target import Target
 
 
@@ -18,8 +19,8 @@ class NoDrafter:
     name = "none"
     num_drafts = block_size = 0
     target_layer_ids: tuple[int, ...] = ()
-    head = None
-    weights_sha256 = None
+    head: CorrectionHead | None = None
+    weights_sha256: str | None = None
 
     def __init__(self, target: Target) -> None:
         self.max_positions = target.max_positions

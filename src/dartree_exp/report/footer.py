@@ -74,6 +74,10 @@ def caveats(run: Run) -> list[str]:
         notes.append("resumed on another machine or with other versions: times are mixed")
     if setting(run.config, "protocol") == "paper":
         notes.append("protocol=paper: the first draft of every answer is left out of the decode time, as in the papers")
+    if setting(run.config, "baseline") == "shared":
+        notes.append(
+            "baseline=shared: plain decoding was timed once per prompt for the whole sweep, not beside this method"
+        )
     device = str(run.environment.get("device", "cpu"))
     if not device.startswith("cpu") and not setting(run.config, "engine.profile"):
         notes.append("stages were timed without synchronising the device (engine.profile=false): shares are of queuing")

@@ -22,7 +22,7 @@ TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-3, torch.bfloat16: 1.0, torc
 
 @dataclass(frozen=True)
 class Verdict:
-    verdict: str  # exact | near_tie | wrong
+    verdict: str | None  # exact | near_tie | wrong; None: nothing to judge
     detail: dict[str, Any] | None = None
 
 

@@ -61,6 +61,11 @@ def test_the_footer_says_what_a_number_needs(tmp_path):
         assert piece in (tmp_path / "run" / "table.md").read_text()
 
 
+def test_the_footer_names_no_knob_that_the_tree_does_not_read(tmp_path):
+    table, _ = shown(write_run(tmp_path / "run", [sample("a", [2])], tree__name="heap"))
+    assert "drafter domino, tree heap (budget 64, candidates 64)" in table.notes
+
+
 def test_failures_wrong_verdicts_and_fallbacks_are_shown(tmp_path):
     run = mini_run(prompts=4)
     run[0].verdict, run[0].verdict_detail = "wrong", {"position": 7}

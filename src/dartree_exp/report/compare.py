@@ -123,7 +123,7 @@ def _by_category(names: Sequence[str], runs: Sequence[Run], categories: Sequence
         return Cell(f"{shown.text}\n{n}", shown.values, f"{shown.markdown or shown.text}, {n}")
 
     named = zip(names, runs, strict=True)
-    rows: list[Sequence[Cell]] = [[_name(name, run, ""), *(cell(run, c) for c in categories)] for name, run in named]
+    rows = [[_name(name, run, ""), *(cell(run, c) for c in categories)] for name, run in named]
     return Table("tau macro by category", ["run", *categories], rows, [f"tau macro: {METRICS['tau_macro'].definition}"])
 
 

@@ -10,6 +10,9 @@ from dartree_exp.records import Run
 from dartree_exp.stats import LEVEL, REPLICATES
 
 
+_KNOBS = ("budget", "width", "beta", "candidates")
+
+
 def setting(config: Mapping[str, Any], key: str) -> Any:
     """Value of a dotted key of a configuration, None where it is missing."""
     value: Any = config
@@ -53,11 +56,10 @@ def setup(config: Mapping[str, Any]) -> str:
 
 
 def method(config: Mapping[str, Any]) -> str:
-    """Drafter and tree in one line."""
+    """Drafter and tree in one line, with the knobs that the tree reads."""
     tree = setting(config, "tree") or {}
-    knobs = ", ".join(
-        f"{key} {tree[key]}" for key in ("budget", "width", "beta", "candidates") if tree.get(key) is not None
-    )
+    names = ("budget", "candidates") if tree.get("name") in ("chain", "heap", "fixed") else _KNOBS
+    knobs = ", ".join(f"{name} {tree[name]}" for name in names if tree.get(name) is not None)
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
 
 

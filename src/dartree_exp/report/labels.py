@@ -54,7 +54,7 @@ def _tell_apart(
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat = {}
+    flat: dict[str, str] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
             flat |= _flatten(value, f"{prefix}{key}.")

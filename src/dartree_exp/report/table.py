@@ -42,7 +42,7 @@ class Table:
 
     title: str
     headers: Sequence[str]
-    rows: list[Sequence[Cell]]
+    rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
     rules: frozenset[int] = frozenset()
 

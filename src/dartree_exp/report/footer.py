@@ -9,7 +9,6 @@ from dartree_exp.metrics import METRICS
 from dartree_exp.records import Run
 from dartree_exp.stats import LEVEL, REPLICATES
 
-
 _KNOBS = ("budget", "width", "beta", "candidates")
 
 

@@ -12,7 +12,6 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,7 +41,7 @@ class Outcome:
     """How one point ended: its place in the sweep, its overrides, its folder, and why where it did not end well."""
 
     number: int
-    overrides: str
+    overrides: list[str]
     state: str
     folder: str
     message: str = ""
@@ -88,56 +87,54 @@ def job(raw: DictConfig) -> None:
 
 
 def _sweep_point(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Path) -> Outcome:
-    label = " ".join(overrides)
     try:
         raw.sweep.name = sweep_dir.name
         config = load_config(raw)
         check_files(config)
     except ConfigError as error:
-        return _refuse(raw, str(error), number, label, sweep_dir)
+        return _refuse(raw, str(error), number, overrides, sweep_dir)
     folder = sweep_dir / config_hash(config)
-    print(f"[{number}] {label}  {folder}", flush=True)
+    print(f"[{number}] {' '.join(overrides)}  {folder}", flush=True)
     try:
         return _run(config, folder, number, overrides)
     except KeyboardInterrupt:
-        _note(Outcome(number, label, INTERRUPTED, str(folder), "interrupted"), sweep_dir)
+        _note(Outcome(number, overrides, INTERRUPTED, str(folder), "interrupted"), sweep_dir)
         raise
 
 
-def _run(config: Config, path: Path, number: int, overrides: Sequence[str]) -> Outcome:
+def _run(config: Config, path: Path, number: int, overrides: list[str]) -> Outcome:
     """Run in `path`, unless it is done or another process is at it. Ctrl-C passes through, recorded as INTERRUPTED."""
-    label = " ".join(overrides)
     try:
         with RunFolder.open(path, to_yaml(config), config_hash(config), config.force) as folder:
             if folder.already_done:
-                return Outcome(number, label, SKIPPED, str(path))
+                return Outcome(number, overrides, SKIPPED, str(path))
             from dartree_exp.run import run
 
             run(config, folder)
     except FolderBusy as error:
-        return Outcome(number, label, BUSY, str(path), str(error))
+        return Outcome(number, overrides, BUSY, str(path), str(error))
     except UserError as error:
-        return Outcome(number, label, FAILED, str(path), str(error))
+        return Outcome(number, overrides, FAILED, str(path), str(error))
     except Exception as error:
         traceback.print_exc()
-        return Outcome(number, label, FAILED, str(path), f"{type(error).__name__}: {error}")
+        return Outcome(number, overrides, FAILED, str(path), f"{type(error).__name__}: {error}")
     status = Run(path).status
-    return Outcome(number, label, status["state"], str(path), status["message"])
+    return Outcome(number, overrides, status["state"], str(path), status["message"])
 
 
-def _refuse(raw: DictConfig, message: str, number: int, label: str, sweep_dir: Path) -> Outcome:
+def _refuse(raw: DictConfig, message: str, number: int, overrides: list[str], sweep_dir: Path) -> Outcome:
     """Record a point whose settings cannot work as FAILED, in a folder named by what was asked for."""
     plain = OmegaConf.to_container(raw)
     assert isinstance(plain, dict)
     asked = hash_of({str(key): value for key, value in plain.items() if key not in ("force", "output", "sweep")})
     path = sweep_dir / asked
-    print(f"[{number}] {label}  refused: {message}", file=sys.stderr, flush=True)
+    print(f"[{number}] {' '.join(overrides)}  refused: {message}", file=sys.stderr, flush=True)
     try:
         with RunFolder.open(path, OmegaConf.to_yaml(raw), asked) as folder:
             folder.fail(message)
     except RecordError as error:
         message = f"{message} ({error})"
-    return Outcome(number, label, FAILED, str(path), message)
+    return Outcome(number, overrides, FAILED, str(path), message)
 
 
 def outcomes_folder(sweep_dir: Path) -> Path:

@@ -60,14 +60,19 @@ def _compare(done: Sequence[Path], folder: Path) -> None:
 
 
 def overview(outcomes: Sequence[Outcome], folder: Path) -> list[str]:
-    """Counts by state, then one line for each point that did not end well."""
+    """Counts by state, then one line for each point that did not end well, by what sets it apart from the others."""
     counts = Counter(outcome.state for outcome in outcomes)
     said = ", ".join(f"{counts[state]} {_WORDS[state]}" for state in _STATES if counts[state])
+    shared = set.intersection(*(set(outcome.overrides) for outcome in outcomes)) if len(outcomes) > 1 else set()
     bad = [outcome for outcome in outcomes if outcome.state not in (DONE, SKIPPED)]
     return [
         f"sweep {folder}: {said or 'no point was started'}",
-        *(f"  {o.state} [{o.number}] {o.overrides}: {o.message or 'no message'} ({o.folder})" for o in bad),
+        *(f"  {o.state} [{o.number}] {_apart(o, shared)}: {o.message or 'no message'} ({o.folder})" for o in bad),
     ]
+
+
+def _apart(outcome: Outcome, shared: set[str]) -> str:
+    return " ".join(text for text in outcome.overrides if text not in shared)
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:

@@ -5,9 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dartree_exp.config.identity import config_hash
-from dartree_exp.config.schema import Config
+from dartree_exp.config.schema import (
+    BenchmarkConfig,
+    BudgetConfig,
+    Config,
+    DecodingConfig,
+    DrafterConfig,
+    EngineConfig,
+    ModelConfig,
+    SweepConfig,
+    TrackerConfig,
+    TreeConfig,
+)
 
-__all__ = ["Config", "compose", "config_hash"]
+__all__ = [
+    "BenchmarkConfig",
+    "BudgetConfig",
+    "Config",
+    "DecodingConfig",
+    "DrafterConfig",
+    "EngineConfig",
+    "ModelConfig",
+    "SweepConfig",
+    "TrackerConfig",
+    "TreeConfig",
+    "compose",
+    "config_hash",
+]
 
 
 def compose(overrides: Sequence[str] = ()) -> Config:

@@ -185,7 +185,9 @@ def _write_json(path: Path, value: object) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dartree_exp.models.fetch", description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", default=sorted(SOURCES), help=f"models to fetch ({', '.join(sorted(SOURCES))})")
+    parser.add_argument(
+        "names", nargs="*", default=sorted(SOURCES), help=f"models to fetch ({', '.join(sorted(SOURCES))})"
+    )
     for name in parser.parse_args(argv).names:
         try:
             print(f"{name}: {ensure(name)}")

@@ -1,0 +1,114 @@
+"""Capture hidden-state features of generated text to disk: `python -m dartree_exp.training.capture`.
+
+The size is estimated and the free space checked before the first write; shards are atomic and existing ones are skipped,
+so an interrupted capture continues where it stopped. Several processes share the work with `--part i/n`. Samples are in
+the shuffled training order (held-out samples form shard 0), so training can start on the first shards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dartree_exp.training.corpus import Sample, load_samples, split_holdout
+from dartree_exp.training.features import FeatureForward
+from dartree_exp.training.shards import shard_path, write_shard
+
+FREE_MARGIN = 2 * 1024**3  # bytes left for everything else on the disk
+
+
+def plan_shards(samples: list[Sample], per_domain: int, shard_size: int, seed: int) -> list[list[Sample]]:
+    """Shard 0 = the held-out samples, then the training samples in their shuffled order."""
+    train, held = split_holdout(samples, per_domain, seed)
+    return [held] + [train[i : i + shard_size] for i in range(0, len(train), shard_size)]
+
+
+def estimated_bytes(groups: list[list[Sample]], width: int) -> int:
+    """Bytes of all shards: bfloat16 features and int32 ids; `width` = taps * hidden."""
+    return sum(len(s.ids) for group in groups for s in group) * (2 * width + 4)
+
+
+def capture_group(forward: FeatureForward, samples: list[Sample], batch_tokens: int) -> Tensor:
+    """bfloat16 features [T, n * hidden] of the samples in order; batches join samples of near-equal length."""
+    lengths = [len(s.ids) for s in samples]
+    starts = [0]
+    for length in lengths:
+        starts.append(starts[-1] + length)
+    out = torch.empty(starts[-1], len(forward.taps) * forward.hidden_size, dtype=torch.bfloat16)
+    order = sorted(range(len(samples)), key=lambda i: -lengths[i])
+    while order:
+        longest = lengths[order[0]]
+        size = max(1, batch_tokens // longest)
+        batch, order = order[:size], order[size:]
+        ids = torch.zeros(len(batch), longest, dtype=torch.int64)
+        for row, i in enumerate(batch):
+            ids[row, : lengths[i]] = torch.tensor(samples[i].ids)
+        features = forward(ids)
+        for row, i in enumerate(batch):
+            out[starts[i] : starts[i + 1]] = features[row, : lengths[i]]
+    return out
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """'i/n' with 0 <= i < n. Raises argparse.ArgumentTypeError otherwise."""
+    try:
+        index, count = (int(x) for x in text.split("/"))
+    except ValueError:
+        index, count = -1, 0
+    if not 0 <= index < count:
+        raise argparse.ArgumentTypeError(f"{text!r} is not i/n with 0 <= i < n")
+    return index, count
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.capture", description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="generated text (.jsonl or .jsonl.gz)")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the shards")
+    parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
+    parser.add_argument(
+        "--taps", type=int, nargs="+", default=[1, 8, 15, 22, 27], help="decoder layers whose output is kept"
+    )
+    parser.add_argument("--holdout", type=int, default=8, help="held-out samples per domain")
+    parser.add_argument("--shard-size", type=int, default=128, help="samples per shard")
+    parser.add_argument("--batch-tokens", type=int, default=1000, help="tokens per forward pass")
+    parser.add_argument("--part", type=parse_part, default=(0, 1), help="i/n: capture every n-th shard, from the i-th")
+    parser.add_argument("--limit", type=int, help="stop after this many shards in all (default: everything)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the hold-out and the order")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    if args.target is None:
+        from dartree_exp.models.fetch import ensure
+
+        args.target = ensure("smollm2_135m")
+    forward = FeatureForward(args.target, tuple(args.taps))
+    groups = plan_shards(load_samples(args.data), args.holdout, args.shard_size, args.seed)[: args.limit]
+    args.out.mkdir(parents=True, exist_ok=True)
+    todo = [i for i in range(len(groups)) if not shard_path(args.out, i).exists()]
+    need, free = (
+        estimated_bytes([groups[i] for i in todo], len(args.taps) * forward.hidden_size),
+        shutil.disk_usage(args.out).free,
+    )
+    print(f"{len(todo)} of {len(groups)} shards to capture: {need / 1e9:.1f} GB, {free / 1e9:.1f} GB free", flush=True)
+    if need + FREE_MARGIN > free:
+        print(f"not enough space in {args.out}: {need / 1e9:.1f} GB needed; --limit captures a part", file=sys.stderr)
+        return 1
+    index, count = args.part
+    began, tokens = time.perf_counter(), 0
+    for number in [i for i in todo if i % count == index]:
+        features = capture_group(forward, groups[number], args.batch_tokens)
+        write_shard(shard_path(args.out, number), groups[number], features, forward.taps)
+        tokens += len(features)
+        rate = tokens / (time.perf_counter() - began)
+        print(f"shard {number}/{len(groups) - 1}: {tokens} tokens, {rate:.0f} tokens/s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Training text from the target itself: `python -m dartree_exp.training.generate --prompts P.jsonl --out TEXT.jsonl`.
+
+Greedy continuations, batched over prompts of equal length. A batch is appended at once, and prompts already in the output
+are skipped, so an interrupted run continues; a line cut off by a kill is dropped first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from dartree_exp.training.batched import greedy
+from dartree_exp.training.features import LlamaStack
+from dartree_exp.training.prompts import TrainingPrompt, load_prompts, render, without
+
+
+def finished(out: Path) -> set[str]:
+    """Ids already in the output; a torn last line is cut off."""
+    if not out.exists():
+        return set()
+    done, good = set(), 0
+    data = out.read_bytes()
+    for line in data.splitlines(keepends=True):
+        try:
+            done.add(json.loads(line)["id"])
+        except (ValueError, KeyError):
+            break
+        if not line.endswith(b"\n"):
+            done.discard(json.loads(line)["id"])
+            break
+        good += len(line)
+    if good < len(data):
+        if b"\n" in data[good:].rstrip(b"\n"):
+            raise ValueError(f"{out}: unreadable line {data[:good].count(10) + 1} before the end; not a torn write")
+        os.truncate(out, good)
+    return done
+
+
+def plan(prompts: list[tuple[TrainingPrompt, list[int]]], batch: int) -> list[list[tuple[TrainingPrompt, list[int]]]]:
+    """Batches of equal prompt length, at most `batch` prompts each, shortest first."""
+    by_length: dict[int, list[tuple[TrainingPrompt, list[int]]]] = {}
+    for item in prompts:
+        by_length.setdefault(len(item[1]), []).append(item)
+    return [items[i : i + batch] for _, items in sorted(by_length.items()) for i in range(0, len(items), batch)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.generate", description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--prompts", type=Path, required=True, help="JSON lines with id, domain (math, code, chat), prompt"
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--exclude", type=Path, nargs="*", default=[], help="files of such lines whose prompts are left out"
+    )
+    parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
+    parser.add_argument("--cap", type=int, default=192, help="new tokens per prompt")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    from transformers import AutoTokenizer
+
+    if args.target is None:
+        from dartree_exp.models.fetch import ensure
+
+        args.target = ensure("smollm2_135m")
+    tokenizer = AutoTokenizer.from_pretrained(args.target)
+    stack = LlamaStack(args.target)
+    excluded = {p.prompt for path in args.exclude for p in load_prompts(path)}
+    done = finished(args.out)
+    todo = [p for p in without(load_prompts(args.prompts), excluded) if p.id not in done]
+    batches = plan([(p, render(tokenizer, p.prompt)) for p in todo], args.batch)
+    eos = {stack.config["eos_token_id"]}
+    began, tokens, count = time.perf_counter(), 0, 0
+    for batch in batches:
+        answers = greedy(stack, torch.tensor([ids for _, ids in batch]), args.cap, eos)
+        lines = [
+            json.dumps({"id": p.id, "domain": p.domain, "prompt": p.prompt, "prompt_ids": ids, "output_ids": answer})
+            for (p, ids), answer in zip(batch, answers, strict=True)
+        ]
+        with args.out.open("a", encoding="utf-8") as out:
+            out.write("".join(line + "\n" for line in lines))
+        tokens, count = tokens + sum(map(len, answers)), count + len(batch)
+        rate = tokens / (time.perf_counter() - began)
+        left = (len(todo) - count) * tokens / count / rate
+        print(f"{count}/{len(todo)} prompts, {tokens} tokens, {rate:.0f} tokens/s, {left:.0f} s left", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

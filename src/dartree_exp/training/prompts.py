@@ -1,0 +1,58 @@
+"""Prompts to generate training text from: JSON lines with `id`, `domain` and `prompt` (the user's turn)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DOMAINS = ("math", "code", "chat")
+
+
+@dataclass(frozen=True)
+class TrainingPrompt:
+    """A user turn of one of the three domains."""
+
+    id: str
+    domain: str
+    prompt: str
+
+
+def load_prompts(path: Path) -> list[TrainingPrompt]:
+    """All prompts of a file, in order.
+
+    Raises:
+        ValueError: a line that is not such an object, an unknown domain, an empty prompt or a repeated id; with its number.
+    """
+    prompts, seen = [], set()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            prompt = TrainingPrompt(row["id"], row["domain"], row["prompt"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: not a prompt ({error!r})") from error
+        if prompt.domain not in DOMAINS:
+            raise ValueError(f"{path}, line {number}: domain {prompt.domain!r}; allowed: {', '.join(DOMAINS)}")
+        if not prompt.prompt.strip() or prompt.id in seen:
+            raise ValueError(f"{path}, line {number}: empty prompt or repeated id {prompt.id!r}")
+        seen.add(prompt.id)
+        prompts.append(prompt)
+    return prompts
+
+
+def without(prompts: list[TrainingPrompt], excluded: set[str]) -> list[TrainingPrompt]:
+    """The prompts whose text, spaces and case aside, is none of `excluded` (benchmark prompts stay out of training)."""
+    banned = {fold(text) for text in excluded}
+    return [p for p in prompts if fold(p.prompt) not in banned]
+
+
+def fold(text: str) -> str:
+    """Lower case, runs of white space as one space."""
+    return " ".join(text.lower().split())
+
+
+def render(tokenizer: Any, prompt: str) -> list[int]:
+    """Ids of the chat template with this user turn and the generation prompt."""
+    turns = [{"role": "user", "content": prompt}]
+    return list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"])

@@ -1,0 +1,98 @@
+"""What a training run is made of; one dataclass, filled from the command line and stored in every checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Objective, model shape and schedule. `stage`: backbone = DFlash (base loss only); head = GRU head on the frozen
+    backbone; joint = both, with the base-to-final curriculum."""
+
+    stage: str = "backbone"
+    layers: int = 2
+    taps: tuple[int, ...] = (1, 8, 15, 22, 27)
+    block: int = 16
+    short_block: int = 8
+    short_until: float = 0.0
+    gamma: float = 4.0
+    loss_slots: int = 4
+    vocab: int = 8192
+    gru_width: int = 256
+    rank: int = 128
+    pure_prefix: int = 1
+    samples: int = 8
+    anchors: int = 32
+    lr: float = 1e-3
+    beta2: float = 0.98
+    weight_decay: float = 0.0
+    warmup_steps: int = 40
+    clip: float = 1.0
+    ema: float = 0.995
+    base_decay: float = 1.0
+    mask_token_id: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stage not in ("backbone", "head", "joint"):
+            raise ValueError(f"stage = {self.stage!r}: backbone, head or joint")
+        if not 1 <= self.short_block <= self.block:
+            raise ValueError(f"short_block = {self.short_block}: must lie in 1..block = 1..{self.block}")
+
+    def block_at(self, progress: float) -> int:
+        """Slots per block: short blocks for the first part of the run, where they teach as much for half the work."""
+        return self.short_block if progress < self.short_until else self.block
+
+    def lr_at(self, progress: float, step: int) -> float:
+        """Linear warm-up over steps times linear decay to zero over the run's progress in 0..1."""
+        return self.lr * min(1.0, (step + 1) / self.warmup_steps) * max(0.0, 1.0 - progress)
+
+    def base_share(self, progress: float) -> float:
+        """Weight of the base loss: 1 for the backbone, 0 for the head, from 1 linearly to 0 when trained jointly."""
+        if self.stage != "joint":
+            return float(self.stage == "backbone")
+        return max(0.0, 1.0 - progress / self.base_decay) if self.base_decay > 0 else 0.0
+
+    @property
+    def first_slot(self) -> int:
+        """First slot with loss: a head alone cannot change the slots before its prefix."""
+        return self.pure_prefix if self.stage == "head" else 0
+
+
+HELP = {
+    "stage": "backbone | head | joint",
+    "short_until": "share of the run with short blocks",
+    "gamma": "slot k weighs exp(-k / gamma)",
+    "loss_slots": "slots drawn per block for the loss",
+    "vocab": "size of the drafting vocabulary: the most frequent output ids",
+    "samples": "sequences per step and process",
+    "anchors": "anchors per sequence",
+    "base_decay": "share of a joint run over which the base loss fades out",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One option per field."""
+    for field in fields(TrainSettings):
+        option, help_text = "--" + field.name.replace("_", "-"), HELP.get(field.name, "") + " (default: %(default)s)"
+        if field.name == "taps":
+            parser.add_argument(option, type=int, nargs="+", default=list(field.default), help=help_text)
+        else:
+            parser.add_argument(option, type=type(field.default), default=field.default, help=help_text)
+
+
+def from_arguments(args: argparse.Namespace) -> TrainSettings:
+    """The settings of parsed options."""
+    values = {field.name: getattr(args, field.name) for field in fields(TrainSettings)}
+    return TrainSettings(**{**values, "taps": tuple(values["taps"])})
+
+
+def to_json(settings: TrainSettings) -> dict:
+    """Plain values for checkpoints and cards."""
+    return {
+        k: list(v) if isinstance(v, tuple) else str(v) if isinstance(v, Path) else v
+        for k, v in asdict(settings).items()
+    }

@@ -1,0 +1,79 @@
+"""Feature shards on disk: one safetensors file per group of samples, written whole or not at all.
+
+A shard holds, for its samples one after another: `ids` int32 [T], `lengths` and `prompt_lengths` int32 [S], and `features`
+bfloat16 [T, n * hidden] (bfloat16 because attention-sink positions reach 2e4, near float16's limit). The header records
+the sample ids and the taps, so that a shard of another run is refused rather than mixed in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dartree_exp.training.corpus import Sample
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A loaded shard; tensors may be memory-mapped."""
+
+    names: list[str]
+    domains: list[str]
+    ids: Tensor
+    lengths: Tensor
+    prompt_lengths: Tensor
+    features: Tensor
+
+
+def shard_path(folder: Path, index: int) -> Path:
+    """File of the shard with this number."""
+    return folder / f"shard_{index:04d}.safetensors"
+
+
+def write_shard(path: Path, samples: list[Sample], features: Tensor, taps: tuple[int, ...]) -> None:
+    """Write atomically; features float [T, n * hidden] in the order of the samples' tokens."""
+    from safetensors.torch import save_file
+
+    tensors = {
+        "ids": torch.tensor([i for s in samples for i in s.ids], dtype=torch.int32),
+        "lengths": torch.tensor([len(s.ids) for s in samples], dtype=torch.int32),
+        "prompt_lengths": torch.tensor([len(s.prompt_ids) for s in samples], dtype=torch.int32),
+        "features": features.to(torch.bfloat16).contiguous(),
+    }
+    header = {
+        "names": json.dumps([s.id for s in samples]),
+        "domains": json.dumps([s.domain for s in samples]),
+        "taps": json.dumps(list(taps)),
+    }
+    part = path.with_suffix(f".{os.getpid()}.part")
+    save_file(tensors, str(part), metadata=header)
+    os.replace(part, path)
+
+
+def read_shard(path: Path, taps: tuple[int, ...]) -> Shard:
+    """Load a shard.
+
+    Raises:
+        ValueError: truncated or damaged file, other taps, or counts that do not agree; the message names the file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as handle:
+            header = handle.metadata()
+            tensors = {key: handle.get_tensor(key) for key in ("ids", "lengths", "prompt_lengths", "features")}
+        names, domains = json.loads(header["names"]), json.loads(header["domains"])
+        stored = tuple(json.loads(header["taps"]))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not a whole feature shard ({error}); delete it and capture again") from error
+    if stored != taps:
+        raise ValueError(f"{path}: features of layers {stored}, wanted {taps}")
+    total = int(tensors["lengths"].sum())
+    if not (len(tensors["ids"]) == len(tensors["features"]) == total and len(names) == len(tensors["lengths"])):
+        raise ValueError(f"{path}: counts disagree; delete it and capture again")
+    return Shard(names, domains, **tensors)

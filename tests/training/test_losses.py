@@ -1,0 +1,71 @@
+"""The chunked loss against autograd; slot sampling against its stated probabilities."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dartree_exp.training.losses import draft_loss, draw_slots, inclusion_probabilities, position_weights
+
+
+def test_position_weights_follow_the_published_formula():
+    weights = position_weights(4, gamma=2.0, first=1)
+    assert weights[0] == 0
+    assert torch.allclose(weights[1:], torch.tensor([-0.5, -1.0, -1.5]).exp())
+
+
+@pytest.mark.parametrize(("slots", "gamma", "count", "first"), [(16, 4.0, 4, 0), (8, 4.0, 4, 0), (16, 1.0, 5, 1), (4, 9.0, 4, 0)])
+def test_slots_are_drawn_with_their_probability(slots, gamma, count, first):
+    weights = position_weights(slots, gamma, first)
+    chance = inclusion_probabilities(weights, count)
+    assert chance.sum() == pytest.approx(count, abs=1e-5)
+    assert bool((chance <= 1).all())
+    loose = (chance < 1) & (chance > 0)
+    ratio = (chance / weights)[loose]
+    assert ratio.numel() == 0 or torch.allclose(ratio, ratio[0].expand_as(ratio), rtol=1e-4)
+    drawn = draw_slots(chance, 20_000, torch.Generator().manual_seed(3))
+    assert drawn.shape == (20_000, count)
+    assert bool((drawn.diff(dim=1) > 0).all()), "a slot was drawn twice"
+    frequency = torch.bincount(drawn.flatten(), minlength=slots) / 20_000
+    assert torch.allclose(frequency, chance, atol=0.015)
+
+
+def test_more_slots_than_have_weight_are_refused():
+    with pytest.raises(ValueError, match="cannot draw 4 of 3"):
+        inclusion_probabilities(position_weights(4, 4.0, first=1), 4)
+
+
+def test_sampled_loss_has_the_expectation_of_the_full_one():
+    loss = torch.rand(16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weights = position_weights(16, 4.0)
+    chance = inclusion_probabilities(weights, 4)
+    drawn = draw_slots(chance, 50_000, torch.Generator().manual_seed(2))
+    estimate = (loss[drawn] * (weights / chance)[drawn]).sum(1).mean()
+    assert float(estimate) == pytest.approx(float((loss * weights).sum()), rel=0.01)
+
+
+@pytest.mark.parametrize("base_share", [1.0, 0.3, 0.0])
+@pytest.mark.parametrize("chunk", [3, 64])
+def test_gradients_equal_autograd(base_share, chunk):
+    rng = torch.Generator().manual_seed(0)
+    hidden, head, codes, output = (torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4)])
+    labels, weights = torch.randint(0, 9, (10,), generator=rng), torch.rand(10, generator=rng)
+    result = draft_loss(hidden, head, labels, weights, codes=codes, output=output, base_share=base_share, chunk=chunk)
+    for tensor in (hidden, codes, output):
+        tensor.requires_grad_(True)
+    share = weights / weights.sum()
+    base = hidden @ head.T
+    base_loss = (F.cross_entropy(base, labels, reduction="none") * share).sum()
+    final_loss = (F.cross_entropy(base + codes @ output.T, labels, reduction="none") * share).sum()
+    (base_share * base_loss + (1 - base_share) * final_loss).backward()
+    assert result.final == pytest.approx(final_loss.item(), rel=1e-5)
+    if base_share:
+        assert result.base == pytest.approx(base_loss.item(), rel=1e-5)
+    assert torch.allclose(result.hidden, hidden.grad, atol=1e-6)
+    if base_share < 1:
+        assert torch.allclose(result.codes, codes.grad, atol=1e-6)
+        assert torch.allclose(result.output, output.grad, atol=1e-6)
+
+
+def test_corrected_loss_without_a_head_is_refused():
+    with pytest.raises(ValueError, match="needs codes and output"):
+        draft_loss(torch.zeros(1, 2), torch.zeros(3, 2), torch.zeros(1, dtype=torch.long), torch.ones(1), base_share=0.5)

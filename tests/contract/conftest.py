@@ -32,7 +32,7 @@ class NoisyOracle:
     def __init__(self, target, num_drafts: int = 6, with_head: bool = True) -> None:
         self._oracle = ScriptedDrafter("oracle", target, num_drafts)
         self.name, self.num_drafts, self.block_size = "noisy", num_drafts, num_drafts
-        self.target_layer_ids = (0, 1)
+        self.target_layer_ids = (0,)
         self.max_positions = target.max_positions
         self.weights_sha256 = None
         self.head = None
@@ -70,7 +70,7 @@ def tree_config(method: str, *overrides: str):
 
 @cache
 def target_of(family: str, dtype: torch.dtype):
-    return toy_target(family, dtype, seed=1)
+    return toy_target(family, dtype, seed=1, layers=2)
 
 
 class Case:
@@ -81,10 +81,10 @@ class Case:
         self.target, self.drafter, self.tree_config = target, drafter, tree
         self.method = make_method(tree, budget, drafter, target.vocab_size)
 
-    def plain(self, prompt=PROMPT, cap=24, sampler=None, **rule) -> Decoded:
+    def plain(self, prompt=PROMPT, cap=18, sampler=None, **rule) -> Decoded:
         return autoregress(self.target, prompt, sampler or Sampler(), _rule(cap, rule), StageClock())
 
-    def drafted(self, prompt=PROMPT, cap=24, sampler=None, on_round=None, **rule) -> Decoded:
+    def drafted(self, prompt=PROMPT, cap=18, sampler=None, on_round=None, **rule) -> Decoded:
         return speculate(
             self.target, self.method, prompt, sampler or Sampler(), _rule(cap, rule), StageClock(), on_round
         )

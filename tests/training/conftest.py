@@ -43,7 +43,12 @@ def tiny(tmp_path_factory) -> SimpleNamespace:
         for i in range(40):
             first = rng.randrange(30)
             ids = [4 + (first + k) % 30 for k in range(30)]
-            row = {"id": f"s{i}", "domain": ("math", "code")[i % 2], "prompt_ids": [1, 3, i % 4, *ids[:2]], "output_ids": ids[2:]}
+            row = {
+                "id": f"s{i}",
+                "domain": ("math", "code")[i % 2],
+                "prompt_ids": [1, 3, i % 4, *ids[:2]],
+                "output_ids": ids[2:],
+            }
             out.write(json.dumps(row) + "\n")
     options = ["--target", str(root / "target"), "--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
     assert capture(["--data", str(root / "text.jsonl"), "--out", str(root / "features"), *options]) == 0

@@ -13,7 +13,9 @@ def test_position_weights_follow_the_published_formula():
     assert torch.allclose(weights[1:], torch.tensor([-0.5, -1.0, -1.5]).exp())
 
 
-@pytest.mark.parametrize(("slots", "gamma", "count", "first"), [(16, 4.0, 4, 0), (8, 4.0, 4, 0), (16, 1.0, 5, 1), (4, 9.0, 4, 0)])
+@pytest.mark.parametrize(
+    ("slots", "gamma", "count", "first"), [(16, 4.0, 4, 0), (8, 4.0, 4, 0), (16, 1.0, 5, 1), (4, 9.0, 4, 0)]
+)
 def test_slots_are_drawn_with_their_probability(slots, gamma, count, first):
     weights = position_weights(slots, gamma, first)
     chance = inclusion_probabilities(weights, count)
@@ -68,4 +70,6 @@ def test_gradients_equal_autograd(base_share, chunk):
 
 def test_corrected_loss_without_a_head_is_refused():
     with pytest.raises(ValueError, match="needs codes and output"):
-        draft_loss(torch.zeros(1, 2), torch.zeros(3, 2), torch.zeros(1, dtype=torch.long), torch.ones(1), base_share=0.5)
+        draft_loss(
+            torch.zeros(1, 2), torch.zeros(3, 2), torch.zeros(1, dtype=torch.long), torch.ones(1), base_share=0.5
+        )

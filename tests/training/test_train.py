@@ -8,7 +8,8 @@ import torch
 
 from dartree_exp.drafters.checkpoint import read_checkpoint
 from dartree_exp.training.batches import load_captured, make_batch
-from dartree_exp.training.export import export, load_run, render
+from dartree_exp.training.card import render
+from dartree_exp.training.export import export, load_run
 from dartree_exp.training.forward import block_hidden
 from dartree_exp.training.model import load_vocabulary
 from dartree_exp.training.settings import TrainSettings
@@ -24,7 +25,16 @@ SMALL = [
 
 
 def run(tiny, out, *options):
-    paths = ["--data", str(tiny.data), "--features", str(tiny.features), "--target", str(tiny.target), "--out", str(out)]
+    paths = [
+        "--data",
+        str(tiny.data),
+        "--features",
+        str(tiny.features),
+        "--target",
+        str(tiny.target),
+        "--out",
+        str(out),
+    ]
     assert train([*paths, *SMALL, *options]) == 0
     return [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
 
@@ -96,7 +106,12 @@ def test_curriculum_goes_from_base_to_final():
 
 def test_export_gives_the_same_drafts_through_the_inference_path(tiny, trained, tmp_path):
     """Slot by slot, on the same held-out samples: what training counts as right is what drafting proposes."""
-    card = {"name": "tiny", "summary": "test", "target": "tiny", "data": {"file": "text", "sha256": "0" * 64, "held_out": []}}
+    card = {
+        "name": "tiny",
+        "summary": "test",
+        "target": "tiny",
+        "data": {"file": "text", "sha256": "0" * 64, "held_out": []},
+    }
     export(trained.root / "head", tmp_path / "out", tiny.target, card)
     written = json.loads((tmp_path / "out" / "card.json").read_text())
     assert [s["stage"] for s in written["stages"]] == ["backbone", "head"]
@@ -126,7 +141,12 @@ def test_export_gives_the_same_drafts_through_the_inference_path(tiny, trained, 
 
 
 def test_export_restricts_the_head_to_trained_rows(tiny, trained, tmp_path):
-    card = {"name": "tiny", "summary": "test", "target": "tiny", "data": {"file": "text", "sha256": "0" * 64, "held_out": []}}
+    card = {
+        "name": "tiny",
+        "summary": "test",
+        "target": "tiny",
+        "data": {"file": "text", "sha256": "0" * 64, "held_out": []},
+    }
     export(trained.root / "head", tmp_path / "out", tiny.target, card)
     stored = read_checkpoint(tmp_path / "out", use_head=True, dtype=torch.float32, device=torch.device("cpu"))
     rows = stored.head.state_dict()["embed_proj.2.weight"].abs().sum(1)

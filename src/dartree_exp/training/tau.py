@@ -90,8 +90,8 @@ def main(argv: list[str] | None = None) -> int:
         rows.append(row)
         print(f"{method}: {row['tau']} rounds {row['rounds']} differing {row['differing']}", flush=True)
     how = (
-        f"tau (tokens advanced per round, bonus included; mean over prompts) on {len(samples)} held-out prompts, T = 0, at most "
-        f"{args.cap} new tokens, by the decode loop with each method's preset; every output was compared with plain decoding."
+        f"tau (tokens advanced per round, bonus included; mean over prompts) on {len(samples)} held-out prompts, T = 0, "
+        f"at most {args.cap} new tokens, by the decode loop with each method's preset; every output was compared with plain decoding."
     )
     if args.out:
         domains = sorted({s.domain for s in samples})

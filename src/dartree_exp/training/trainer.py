@@ -193,5 +193,6 @@ class Trainer:
             bar = "#" * round(20 * progress)
             text = "  ".join(f"{key} {value:.3f}" for key, value in self.running.items() if value)
             end = "" if sys.stdout.isatty() else "\n"
-            line = f"[{bar:<20}] {100 * progress:5.1f} %  step {self.number}  {self.seconds:.0f} s  {len(self.store.samples)} samples  {text}"
+            line = f"[{bar:<20}] {100 * progress:5.1f} %  step {self.number}  {self.seconds:.0f} s"
+            line += f"  {len(self.store.samples)} samples  {text}"
             print(f"\r{line}" if not end else line, end=end, flush=True)

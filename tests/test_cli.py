@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dartree_exp import launch
 from dartree_exp.__main__ import main
 from dartree_exp.config import Config, compose, config_hash
 from dartree_exp.errors import RunError
@@ -249,6 +251,11 @@ def test_a_killed_sweep_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ran = [line for line in (first.stdout + second.stdout).splitlines() if line.startswith("ran")]
     assert ran == ["ran 1", "ran 2", "ran 2", "ran 3"]
     assert states("s") == {"DONE": 3, "FAILED": 1}
+
+
+def test_a_launcher_can_ship_the_job_to_another_process() -> None:
+    assert pickle.loads(pickle.dumps(launch.job)) is launch.job
+    assert launch.job.__module__ == "dartree_exp.launch"  # importing it registers the resolver that folders need
 
 
 # The process --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Every mistake is one line: the key, the value, what is allowed, the nearest valid name."""
 
 import copy
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from dartree_exp.config import compose
 from dartree_exp.config.composition import CONFIG_MODULE, CONFIG_NAME, VERSION_BASE
 from dartree_exp.config.load import load_config
 from dartree_exp.config.validate import check_files
+from dartree_exp.drafters.dflash_config import DFlashConfig
 from dartree_exp.errors import ConfigError
 
 UNKNOWN = [
@@ -130,8 +132,28 @@ def test_the_edge_of_what_is_allowed_is_allowed(overrides: list[str]) -> None:
 
 
 def test_paths_that_name_nothing_are_refused(tmp_path: Path) -> None:
-    check_files(compose([f"model.path={tmp_path}", f"benchmark.path={tmp_path}"]))
-    check_files(compose(["model=qwen3_4b"]))  # a hub name, left to the loader
-    for override in ("model.path=/no/where", "drafter.path=./nothing", "benchmark.path=org/name"):
-        with pytest.raises(ConfigError, match=override):
-            check_files(compose([override]))
+    check_files(compose(["model=qwen3_4b", f"model.path={tmp_path}", f"benchmark.path={tmp_path}"]))
+    check_files(compose(["model=qwen3_4b"]))  # hub names, left to the loaders
+    for override in (
+        "model.path=/no/where",
+        "benchmark.path=org/name",
+        "drafter.path=./nothing",
+        "drafter.path=pkg://dartree_exp.drafters/nothing",
+    ):
+        with pytest.raises(ConfigError, match=override.partition("=")[2]):
+            check_files(compose(["model=qwen3_4b", override]))
+
+
+def test_a_local_checkpoint_without_a_head_is_refused_before_it_loads(tmp_path: Path) -> None:
+    headless = DFlashConfig(
+        **dict.fromkeys(("hidden_size", "intermediate_size", "head_dim"), 8),
+        **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads"), 1),
+        **{"vocab_size": 16, "block_size": 4, "mask_token_id": 3, "num_target_layers": 4},
+        target_layer_ids=(1,),
+        shift_label=False,
+    )
+    (tmp_path / "config.json").write_text(json.dumps(headless.to_json()))
+    here = ["model=toy", f"drafter.path={tmp_path}"]
+    check_files(compose([*here, "drafter=dflash"]))
+    with pytest.raises(ConfigError, match=r"drafter\.head=gru: the checkpoint .* has no correction head"):
+        check_files(compose([*here, "drafter=domino"]))

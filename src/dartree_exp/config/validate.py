@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
-from dartree_exp.config.schema import SCRIPTED_DRAFTERS, Config, Knob
-from dartree_exp.errors import ConfigError
+from dartree_exp.config.schema import SCRIPTED_DRAFTERS, Config, DrafterConfig, Knob
+from dartree_exp.errors import ConfigError, UserError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
-PACKAGE_PREFIX = "pkg://"
 
 
 def check_ranges(config: Config) -> None:
@@ -83,14 +82,35 @@ def _conflicts(config: Config) -> Iterator[str]:
 
 
 def check_files(config: Config) -> None:
-    """Raise ConfigError where a path of the configuration names nothing; hub names are left to the loader."""
-    for key, path in (
-        ("model.path", config.model.path),
-        ("drafter.path", None if config.method == "ar" else config.drafter.path),
-        ("benchmark.path", config.benchmark.path),
-    ):
-        if path is None or path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists():
+    """Raise ConfigError where a path names nothing, or a checkpoint at hand cannot do what is asked of it.
+
+    Hub names are left to the loaders, as are weights: only `config.json` is read here.
+    """
+    paths = {"model.path": config.model.path, "benchmark.path": config.benchmark.path}
+    for key, path in paths.items():
+        if path is None or Path(path).expanduser().exists():
             continue
         if key == "benchmark.path" or not _HUB_NAME.fullmatch(path):
             hub = "" if key == "benchmark.path" else " and it is no hub name"
             raise ConfigError(f"{key}={path}: nothing lies there{hub}")
+    if config.drafter.path is not None and config.method != "ar":
+        _check_checkpoint(config.drafter.path, config.drafter)
+
+
+def _check_checkpoint(path: str, drafter: DrafterConfig) -> None:
+    # These modules of `drafters` read names and JSON; they do not import torch.
+    from dartree_exp.drafters.dflash_config import read_config
+    from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
+
+    at_hand = path.startswith(PACKAGE_SCHEME) or Path(path).expanduser().exists()
+    if not at_hand and _HUB_NAME.fullmatch(path):
+        return
+    try:
+        headless = read_config(locate(path)).projector_type is None
+    except UserError as error:
+        raise ConfigError(str(error)) from error
+    if headless and drafter.head != "none":
+        raise ConfigError(
+            f"drafter.head={drafter.head}: the checkpoint {path} has no correction head;"
+            " use drafter.head=none (drafter=dflash)"
+        )

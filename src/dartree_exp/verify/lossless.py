@@ -15,9 +15,9 @@ import torch
 from dartree_exp.models.target import Target
 from dartree_exp.verify.sampling import Sampler
 
-# In logits. About 4 x the largest one-row against tree-row difference that `benchmarks/row_difference.py` measured on
-# the embedded model for that dtype (docs/decisions/0003-near-tie.md).
-TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-3, torch.bfloat16: 1.0, torch.float16: 0.1}
+# In logits, about three to five times the largest difference between a one-row step and a tree row that
+# `benchmarks/row_difference.py` measured on the embedded model (docs/decisions/0003-near-tie.md).
+TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-4, torch.bfloat16: 1.0}
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,9 @@ class BenchmarkConfig:
 
     name: str = knob("prompt set in records and tables")
     version: str = knob("version of prompts, template and stop rules; a change makes results incomparable")
-    path: str | None = knob("local file, or folder that holds one of `files` or a folder of the set's name; not the hub")
+    path: str | None = knob(
+        "local file, or folder that holds one of `files` or a folder of the set's name; not the hub"
+    )
     dataset: str | None = knob("data set on the hub; null: shipped with the package")
     subset: str | None = knob("configuration of the hub's data set")
     split: str | None = knob("split of the hub's data set")

@@ -1,0 +1,175 @@
+"""The command line as users meet it: fast, one line for a mistake, honest exit statuses."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dartree_exp import launch
+from dartree_exp.config import compose, config_hash
+from dartree_exp.errors import RunError
+from dartree_exp.records.folder import LOCK
+from dartree_exp.records.lock import FolderLock
+from dartree_exp.records.reader import Run
+
+TOY = ["model=toy", "drafter=random"]
+States = Callable[[str], dict[str, int]]
+Python = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_a_run_lands_in_the_folder_of_its_hash_and_is_done_once(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    folder = Path("multirun", "runs", config_hash(compose(TOY)))
+    assert runs.code(TOY) == 0
+    assert Run(folder).state == "DONE"
+    assert Run(folder).config["tree"]["scoring"] == "marginal"
+    assert runs.code(TOY) == 0
+    assert "done already" in capsys.readouterr().out
+    assert runs.budgets == [64]
+    assert runs.code([*TOY, "force=true"]) == 0
+    assert runs.budgets == [64, 64]
+
+
+def test_a_single_run_can_join_a_named_sweep(runs: Any) -> None:
+    assert runs.code([*TOY, "sweep.name=mine", "output=elsewhere"]) == 0
+    assert Path("elsewhere", "mine", config_hash(compose(TOY)), "status.json").exists()
+
+
+@pytest.mark.parametrize("error", [RunError("2 verdicts are wrong"), ZeroDivisionError("oops")])
+def test_a_failing_run_is_recorded_and_exits_1(
+    runs: Any, error: Exception, capsys: pytest.CaptureFixture, states: States
+) -> None:
+    runs.fail(64, error)
+    assert runs.code(TOY) == 1
+    said = capsys.readouterr().err
+    assert str(error) in said
+    assert ("Traceback" in said) == isinstance(error, ZeroDivisionError)
+    assert states("runs") == {"FAILED": 1}
+    del runs.special[64]
+    assert runs.code(TOY) == 0
+    assert states("runs") == {"DONE": 1}
+
+
+def test_a_run_that_says_it_failed_exits_1(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    runs.special[64] = lambda config, folder: folder.fail("2 verdicts are wrong")
+    assert runs.code(TOY) == 1
+    assert "FAILED: 2 verdicts are wrong" in capsys.readouterr().err
+
+
+def test_an_interrupt_exits_130_and_the_next_command_goes_on(
+    runs: Any, capsys: pytest.CaptureFixture, states: States
+) -> None:
+    runs.fail(64, KeyboardInterrupt())
+    assert runs.code(TOY) == 130
+    assert states("runs") == {"INTERRUPTED": 1}
+    assert "interrupted" in capsys.readouterr().err
+    del runs.special[64]
+    assert runs.code(TOY) == 0
+
+
+def test_a_folder_in_use_is_left_alone(runs: Any) -> None:
+    folder = Path("multirun", "runs", config_hash(compose(TOY)))
+    folder.mkdir(parents=True)
+    lock = FolderLock(folder / LOCK)
+    assert runs.code(TOY) == 3
+    assert runs.budgets == []
+    lock.release()
+    assert runs.code(TOY) == 0
+
+
+def test_mistakes_exit_2_before_anything_is_made(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    mistakes = {
+        "tree.bugdet=16": "did you mean tree.budget?",
+        "tree=prund": "did you mean pruned?",
+        "tree.budget=-1": "an integer >= 0",
+        "benchmark.path=/no/where": "nothing lies there",
+        "--budget=3": "settings are written key=value",
+        "hydra/launcher=nosuch": "nosuch",
+        "--config-dir=/no/where": "not found",
+    }
+    for argument, said in mistakes.items():
+        assert runs.code([*TOY, argument]) == 2, argument
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and said in lines[0], lines
+    assert runs.code(["-m", *TOY, "tree=chain,prund"]) == 2
+    assert runs.budgets == []
+    assert not Path("multirun").exists() or not list(Path("multirun").iterdir())
+
+
+def test_a_knob_without_effect_is_said(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    assert runs.code([*TOY, "tree=chain", "tree.width=3"]) == 0
+    assert "tree=chain does not read tree.width" in capsys.readouterr().err
+    assert runs.code([*TOY, "tree.width=3"]) == 0
+    assert "does not read" not in capsys.readouterr().err
+
+
+def test_own_options_come_from_a_folder(runs: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "method").mkdir(parents=True)
+    (tmp_path / "mine" / "method" / "wide.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /tree: heap\nmethod: wide\ntree:\n  budget: 7\n"
+    )
+    assert runs.code(["--config-dir", "mine", *TOY, "+method=wide"]) == 0
+    assert runs.budgets == [7]
+    [config] = [Run(status.parent).config for status in Path("multirun/runs").glob("*/status.json")]
+    assert config["method"] == "wide"
+
+
+def test_a_launcher_can_ship_the_job_to_another_process() -> None:
+    assert pickle.loads(pickle.dumps(launch.job)) is launch.job
+    assert launch.job.__module__ == "dartree_exp.launch"  # importing it registers the resolver that folders need
+
+
+SECONDS = 2.0
+QUICK = {
+    "help": (["--help"], 0, "tree.budget=64"),
+    "cfg": (["--cfg", "job", "+method=ddtree"], 0, "candidates_follow_budget: true"),
+    "info": (["--info"], 0, "pkg://dartree_exp.conf"),
+    "mistake": (["tree.bugdet=16"], 2, "did you mean tree.budget?"),
+    "value": (["tree.budget=-1"], 2, "must be an integer >= 0"),
+}
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_help_settings_and_mistakes_are_quick_and_load_no_model_library(case: str, tmp_path: Path) -> None:
+    arguments, code, said = QUICK[case]
+    watch = tmp_path / "sitecustomize.py"
+    watch.write_text(
+        "import atexit, json, resource, sys\n"
+        "def note():\n"
+        "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "    heavy = sorted({'torch', 'transformers', 'wandb', 'datasets', 'matplotlib'} & set(sys.modules))\n"
+        "    json.dump([used.ru_utime + used.ru_stime, heavy], open('note.json', 'w'))\n"
+        "atexit.register(note)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "dartree_exp", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr
+    if code:
+        assert len(done.stderr.splitlines()) == 1
+    seconds, heavy = json.loads((tmp_path / "note.json").read_text())
+    assert heavy == []
+    assert seconds < SECONDS  # of processor time: the machine may be busy
+
+
+@pytest.mark.slow
+def test_a_toy_run_from_start_to_table(python: Python, tmp_path: Path) -> None:
+    arguments = ["model=toy", "drafter=oracle", "benchmark.limit=1", "decoding.max_new_tokens=16"]
+    done = python(tmp_path, "-m", "dartree_exp", *arguments)
+    assert done.returncode == 0, done.stderr
+    [status] = (tmp_path / "multirun" / "runs").glob("*/status.json")
+    assert Run(status.parent).state == "DONE"
+    assert {"config.yaml", "environment.json", "samples.jsonl", "rounds.jsonl", "summary.json"} <= {
+        file.name for file in status.parent.iterdir()
+    }

@@ -38,6 +38,30 @@ def test_long_rows_take_the_fast_path_and_keep_the_order(ties, monkeypatch):
     assert bool(sorted_rows) == (ties == "many")
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-20, 0), min_size=1, max_size=12), st.integers(1, 12))
+def test_quick_topk_is_right_or_says_so(values, k):
+    values, k = torch.tensor(values, dtype=torch.float32), min(k, len(values))
+    quick = select.QuickTopk()
+    top, index = quick(values, k)
+    expected = select.stable_topk(values, k)
+    assert torch.equal(top, expected[0])
+    if not quick.tied():
+        assert torch.equal(index, expected[1])
+
+
+def test_quick_topk_sees_ties_inside_and_at_the_last_place():
+    for values, k, tied in (
+        ([3, 2, 2, 0], 3, True),
+        ([3, 2, 2, 0], 2, True),
+        ([3, 2, 1, 1], 2, False),
+        ([1], 1, False),
+    ):
+        quick = select.QuickTopk()
+        quick(torch.tensor(values, dtype=torch.float32), k)
+        assert quick.tied() == tied
+
+
 def test_plain_topk_would_not_do():
     # Control: torch.topk leaves the order of ties open, which is what the function is for.
     logits = torch.randn(3, 6000, generator=torch.Generator().manual_seed(0)).round()

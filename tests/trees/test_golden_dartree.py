@@ -115,11 +115,19 @@ def test_a_changed_rule_fails(shared, control):
         check(case, tensors, *make(case, tensors, **change))
 
 
+def test_ties_that_go_unnoticed_fail(shared, monkeypatch):
+    # Control: the quick selection alone gets tied paths wrong; what saves it is the check and the second growth.
+    case, tensors = golden(shared, "dartree", "ties_clones_w6_b15_beta0_d6")
+    monkeypatch.setattr("dartree_exp.trees.levelwise.QuickTopk.tied", lambda self: False)
+    with pytest.raises(AssertionError):
+        check(case, tensors, *make(case, tensors))
+
+
 def test_unstable_ties_fail(shared, monkeypatch):
     # Control: equal path scores in reverse order build another tree.
     def reverse(values, k):
-        top, index = values.flip(-1).sort(dim=-1, descending=True, stable=True)
-        return top[..., :k], (values.shape[-1] - 1 - index)[..., :k]
+        top, index = values.flip(0).sort(descending=True, stable=True)
+        return top[:k], values.shape[0] - 1 - index[:k]
 
     case, tensors = golden(shared, "dartree", "ties_clones_w6_b15_beta0_d6")
     monkeypatch.setattr("dartree_exp.trees.levelwise.stable_topk", reverse)

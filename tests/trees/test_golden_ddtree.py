@@ -30,7 +30,8 @@ class Stored(MenuScorer):
     def __init__(self, tensors):
         self.num_drafts = len(tensors["topk_tokens"])
         self._ids = tensors["topk_tokens"]
-        self._menus = tensors["topk_logprobs"]
+        self._menus = tensors["topk_logprobs"][:, None].unbind()
+        self._empty = torch.zeros(1, 0)
 
     def candidates(self, depth):
         return self._ids[depth - 1]

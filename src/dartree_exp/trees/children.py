@@ -35,7 +35,9 @@ class Children:
 
         Ranks are None where they are 0 .. count - 1 in every row. Ties fall to the smaller rank.
         """
-        if self.order == "base" or count == log_probs.shape[1]:
+        if count == log_probs.shape[1]:
+            return log_probs, None
+        if self.order == "base":
             return log_probs[:, :count], None
         values, ranks = log_probs.sort(dim=-1, descending=True, stable=True)
         return values[:, :count], ranks[:, :count]

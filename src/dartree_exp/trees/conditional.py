@@ -27,10 +27,10 @@ class ConditionalScorer(BlockScorer):
         super().__init__(MenuTable(block, candidates, normalise))
         self._head = head
         self._prefix = min(head.pure_draft_prefix_len, self.num_drafts)
-        self._prefix_rows = self.table.base_rows(self._prefix)
+        self._prefix_rows = self.table.base_rows(self._prefix)[:, None].unbind()  # [1, K] each
         self._all_columns = normalise == "vocab" or self.table.whole
         ids = self.table.column_ids.expand(self.num_drafts, -1) if self._all_columns else self.table.ids
-        self._base = self.table.logits if self._all_columns else self.table.selection.values
+        self._base = (self.table.logits if self._all_columns else self.table.selection.values).unbind()
         self._prepared = head.prepare(block, ids)
 
     def start(self, root: int) -> Tensor:

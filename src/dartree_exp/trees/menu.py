@@ -18,12 +18,13 @@ NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 
 
 def step_log_probs(logits: Tensor) -> Tensor:
-    """Log-softmax over the last axis, as min(0, logit - log Z).
+    """Log-softmax over the last axis: logit - log Z, never above 0.
 
-    The minimum makes path scores monotone in floating point: (parent + logit) - log Z, as in the released DARTree, can
-    lift a child an ulp above its parent and break prefix closure at beta = 0.
+    Path scores are thus monotone in floating point; (parent + logit) - log Z, as in the released DARTree, can lift a
+    child an ulp above its parent and break prefix closure at beta = 0. The minimum with 0 is built in: torch subtracts
+    the row's maximum and then a logarithm that is never negative, in an order that rounds to at most 0.
     """
-    return torch.log_softmax(logits, dim=-1).clamp_(max=0)
+    return torch.log_softmax(logits, dim=-1)
 
 
 class MenuTable:
@@ -58,6 +59,11 @@ class MenuTable:
         """Target ids of the candidates, int64 [D, K], base order."""
         return self.column_ids[self.selection.columns]
 
+    @cached_property
+    def ids_of(self) -> tuple[Tensor, ...]:
+        """The same by depth, int64 [K] each: indexing a tuple spares builders a tensor operation per depth."""
+        return self.ids.unbind()
+
     def base_rows(self, depths: int | None = None) -> Tensor:
         """Uncorrected log-probabilities of the first `depths` depths: [depths, K], or [depths, Vd] where `whole`."""
         if self.whole:
@@ -81,7 +87,7 @@ class BlockScorer(ABC):
         """Log-probabilities [N, K] in base order; [N, Vd] in column order where the table is whole."""
 
     def candidates(self, depth: int) -> Tensor:
-        return self.table.ids[depth - 1]
+        return self.table.ids_of[depth - 1]
 
     def score(self, state: Tensor, depth: int) -> Tensor:
         rows = self.rows(state, depth)
@@ -104,13 +110,14 @@ class MenuScorer(BlockScorer):
 
     def __init__(self, table: MenuTable, menus: Tensor) -> None:
         super().__init__(table)
-        self._menus = menus
+        self._menus = menus[:, None].unbind()  # [1, K] each
+        self._empty = menus.new_empty(1, 0)
 
     def start(self, root: int) -> Tensor:
-        return self._menus.new_empty(1, 0)
+        return self._empty
 
     def rows(self, state: Tensor, depth: int) -> Tensor:
         return self._menus[depth - 1].expand(state.shape[0], -1)
 
     def advance(self, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
-        return state.new_empty(parent.shape[0], 0)
+        return self._empty.expand(parent.shape[0], 0)

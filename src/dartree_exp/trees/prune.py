@@ -18,22 +18,20 @@ def best_nodes(tree: DraftTree, budget: int, beta: float) -> Tensor:
     without looking at the parents: no node scores above its parent, since step scores are <= 0 and rounding is
     monotone (arXiv 2608.13524, Lemma 1). A positive beta breaks this; callers refuse it.
     """
-    keys = tree.scores if beta == 0 else tree.scores + beta * tree.depths
-    kept = stable_topk(keys[1:], min(budget, tree.num_nodes))[1] + 1
-    return kept.sort().values
+    keys = torch.add(tree.scores, tree.depths, alpha=beta)
+    _, places = stable_topk(keys[1:], min(budget, tree.num_nodes))
+    return (places + 1).sort().values
 
 
 def subtree(tree: DraftTree, kept: Tensor) -> DraftTree:
     """The tree of the root and the nodes `kept` (int64 [B], ascending, prefix closed), re-indexed in the same order."""
-    nodes = torch.cat([kept.new_zeros(1), kept])
-    place = torch.full_like(tree.parents, -1).index_put((nodes,), torch.arange(nodes.shape[0], device=nodes.device))
-    parents = place[tree.parents[nodes].clamp(min=0)]
-    parents[0] = -1
+    nodes = torch.cat([tree.depths[:1], kept])  # the root's depth is its index: 0
+    parents = torch.searchsorted(nodes, tree.parents.index_select(0, kept))
     return replace(
         tree,
-        tokens=tree.tokens[nodes],
-        parents=parents,
-        depths=tree.depths[nodes],
-        scores=tree.scores[nodes],
-        ranks=None if tree.ranks is None else tree.ranks[nodes],
+        tokens=tree.tokens.index_select(0, nodes),
+        parents=torch.cat([tree.parents[:1], parents]),
+        depths=tree.depths.index_select(0, nodes),
+        scores=tree.scores.index_select(0, nodes),
+        ranks=None if tree.ranks is None else tree.ranks.index_select(0, nodes),
     )

@@ -76,36 +76,28 @@ class Ledger:
     """
 
     def __init__(self, root: int, device: torch.device) -> None:
-        self._tokens = [torch.full((1,), root, dtype=torch.int64, device=device)]
-        self._minus_one = torch.full((1,), -1, dtype=torch.int64, device=device)
-        self._parents = [self._minus_one]
-        self._ranks = [self._minus_one]
-        self._scores: list[Tensor] = []
-        self._sizes = [1]
         self._device = device
-
-    @property
-    def first(self) -> int:
-        """Node index of the first node of the deepest level."""
-        return sum(self._sizes) - self._sizes[-1]
+        self._minus_one = torch.full((1,), -1, dtype=torch.int64, device=device)
+        self._tokens = [torch.full((1,), root, dtype=torch.int64, device=device)]
+        self._places = [self._minus_one]  # of the parent within the level above
+        self._ranks = [self._minus_one]
+        self._scores = [torch.zeros(1, device=device)]
+        self._depths = [0]
+        self._above = [0]  # per node, index of the first node of the level above
 
     def add_level(self, parent: Tensor, token: Tensor, score: Tensor, rank: Tensor) -> None:
         """Append the next level: int64 [M] place of the parent within the level above, token, path score, rank."""
-        self._parents.append(parent + self.first)
+        size, first = token.shape[0], len(self._depths) - self._tokens[-1].shape[0]
+        self._places.append(parent)
         self._tokens.append(token)
         self._scores.append(score)
         self._ranks.append(rank)
-        self._sizes.append(token.shape[0])
+        self._depths += [self._depths[-1] + 1] * size
+        self._above += [first] * size
 
     def tree(self) -> DraftTree:
         """Everything added so far."""
-        depths = [depth for depth, size in enumerate(self._sizes) for _ in range(size)]
-        dtype = self._scores[0].dtype if self._scores else torch.float32
-        return DraftTree(
-            tokens=torch.cat(self._tokens),
-            parents=torch.cat(self._parents),
-            depths=torch.tensor(depths, device=self._device),
-            scores=torch.cat([torch.zeros(1, dtype=dtype, device=self._device), *self._scores]),
-            ranks=torch.cat(self._ranks),
-            supertree_size=len(depths) - 1,
-        )
+        size = len(self._depths)
+        tokens, places, ranks = torch.cat([*self._tokens, *self._places, *self._ranks]).view(3, size).unbind()
+        depths, above = torch.tensor([self._depths, self._above], device=self._device).unbind()
+        return DraftTree(tokens, places + above, depths, torch.cat(self._scores), ranks, supertree_size=size - 1)

@@ -43,9 +43,9 @@ def drafter(seed: int, depths: int, vocab: int, *, prefix: int = 0, scale: float
     head = GRUHead(6, total, 5, 4, prefix).requires_grad_(False)
     for weight in head.parameters():
         weight.normal_(generator=gen)
-    head.bind(torch.randn(total, 6, generator=gen))
-    logits = scale * torch.randn(depths, vocab, generator=gen)
     ids = None if columns is None else torch.tensor(columns)
+    head.bind(torch.randn(total, 6, generator=gen), ids)
+    logits = scale * torch.randn(depths, vocab, generator=gen)
     return Block(torch.randn(depths, 6, generator=gen), logits, ids), head
 
 

@@ -96,6 +96,7 @@ class GRUHead(nn.Module):
         self._embed: tuple[Tensor, ...] = ()
         self._table: tuple[Tensor, Tensor] | None = None
         self._tabulated: frozenset[int] = frozenset()
+        self._drafted: Tensor | None = None  # [Vd, E], output rows of the ids that are drafted
 
     @torch.no_grad()
     def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> GRUHead:
@@ -105,7 +106,7 @@ class GRUHead(nn.Module):
         ([Vd, 3G]), since on one CPU core that product is two thirds of a depth's GRU step (0.3 of 0.5 ms, 12 nodes). A
         whole vocabulary is not tabulated: 0.9 GB on Qwen3-8B, where a GPU does not notice the product.
         """
-        self._embed, self._table, self._tabulated = (embed_weight,), None, frozenset()
+        self._embed, self._table, self._tabulated, self._drafted = (embed_weight,), None, frozenset(), None
         if vocab_ids is not None:
             # In float32: a table is worth its exactness, and bfloat16 products are slow on CPUs without AMX.
             wide = torch.promote_types(self._w_out.dtype, torch.float32)
@@ -114,6 +115,7 @@ class GRUHead(nn.Module):
             place = torch.full_like(embed_weight[:, 0], vocab_ids.numel(), dtype=torch.int64)
             place[vocab_ids] = torch.arange(vocab_ids.numel(), device=place.device)
             self._table, self._tabulated = (rows.to(self._w_out.dtype), place), frozenset(vocab_ids.tolist())
+            self._drafted = self._w_out[vocab_ids]
         return self
 
     def start(self, root: int) -> Tensor:
@@ -126,9 +128,22 @@ class GRUHead(nn.Module):
 
     def prepare(self, block: Block, candidate_ids: Tensor) -> GRUTables:
         slots = F.linear(block.hidden.to(self._w_out.dtype), self._w_slot)
+        return GRUTables(slots.unbind(), self._w_state.contiguous(), self._rows(candidate_ids), candidate_ids)
+
+    def _rows(self, candidate_ids: Tensor) -> tuple[Tensor, ...] | None:
+        depths, count = candidate_ids.shape
+        vocab = self._w_out.shape[0]
+        if (
+            candidate_ids.stride(0) == 0
+        ):  # one ascending list for all depths: the columns of the block, for Domino's argmax
+            if count == vocab:
+                return (self._w_out,) * depths
+            drafted = self._drafted
+            return (
+                drafted if drafted is not None and len(drafted) == count else self._w_out[candidate_ids[0]],
+            ) * depths
         # Copying rows pays while they are fewer than the table itself; beyond, one product with the table is cheaper.
-        rows = self._w_out[candidate_ids].unbind() if candidate_ids.numel() <= self._w_out.shape[0] else None
-        return GRUTables(slots.unbind(), self._w_state.contiguous(), rows, candidate_ids)
+        return self._w_out[candidate_ids].unbind() if candidate_ids.numel() <= vocab else None
 
     def correction(self, prepared: GRUTables, state: Tensor, depth: int) -> Tensor:
         if depth <= self.pure_draft_prefix_len:

@@ -37,8 +37,3 @@ def make_builder(tree: TreeConfig) -> Builder:
     if tree.name == "pruned":
         return PrunedBuilder(children, tree.width, tree.beta)
     raise ValueError(f"unknown tree {tree.name!r}: chain, heap, fixed or pruned")
-
-
-def candidate_count(tree: TreeConfig, budget: int) -> int | str:
-    """The `candidates` of `make_scorer` for a round with this budget: K, or "all"; DDTree's K follows the budget."""
-    return max(1, budget) if tree.candidates_follow_budget else tree.candidates

@@ -12,7 +12,8 @@ BLOCK = 5
 def make(layers: int) -> tuple[DFlashBackbone, BlockInputs]:
     config = DFlashConfig(
         hidden_size=48, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=6, num_key_value_heads=2,
-        head_dim=8, vocab_size=100, block_size=BLOCK, mask_token_id=3, target_layer_ids=(1, 2), num_target_layers=6, shift_label=True,
+        head_dim=8, vocab_size=100, block_size=BLOCK,
+        mask_token_id=3, target_layer_ids=(1, 2), num_target_layers=6, shift_label=True,
     )  # fmt: skip
     torch.manual_seed(layers)
     backbone = DFlashBackbone(config).double()

@@ -35,39 +35,59 @@ def survival(advanced: list[int], depth: int) -> list[float]:
     return [round(sum(a > d for a in advanced) / max(1, len(advanced)), 4) for d in range(1, depth + 1)]
 
 
-def measure(method: str, drafter: Path, samples: list[Sample], cap: int, threads: int) -> dict:
-    """tau (mean over prompts of the prompt's mean, as `tau_macro`) per domain and over all, rounds, survival per depth."""
-    from dartree_exp.assemble import load_parts, make_sampler
-    from dartree_exp.config.composition import make_config
-    from dartree_exp.decode import autoregress, speculate
-    from dartree_exp.timing import StageClock
-    from dartree_exp.verify.stopping import StopRule
+class Validator:
+    """One target, its plain greedy text for each sample, and any number of methods on it."""
 
-    overrides = [f"+method={method}", f"drafter.path={drafter}", f"engine.threads={threads}"]
-    config = make_config([*overrides, f"decoding.max_new_tokens={cap}"])
-    target, parts = load_parts(config)
-    rule = StopRule(cap, frozenset(target.eos_ids))
-    means: dict[str, list[float]] = {}
-    advanced: list[int] = []
-    differing = 0
-    for sample in samples:
-        sampler = make_sampler(config.decoding, sample.id)
-        answer = speculate(target, parts, sample.prompt_ids, sampler, rule, StageClock())
-        plain = autoregress(target, sample.prompt_ids, sampler, rule, StageClock()).ids
-        differing += answer.ids != plain
-        counts = [r.tokens_advanced for r in answer.rounds]
-        if counts:
-            means.setdefault(sample.domain, []).append(sum(counts) / len(counts))
-        advanced += counts
-    pooled = [m for part in means.values() for m in part]
-    tau = {"all": sum(pooled) / len(pooled)} | {d: sum(m) / len(m) for d, m in sorted(means.items())}
-    return {
-        "method": method,
-        "tau": {k: round(v, 4) for k, v in tau.items()},
-        "rounds": len(advanced),
-        "survival": survival(advanced, parts.depth),
-        "differing": differing,
-    }
+    def __init__(self, drafter: Path, samples: list[Sample], cap: int, threads: int) -> None:
+        from dartree_exp.assemble import make_sampler
+        from dartree_exp.config.composition import make_config
+        from dartree_exp.decode import autoregress
+        from dartree_exp.models.registry import load_target
+        from dartree_exp.timing import StageClock
+        from dartree_exp.verify.stopping import StopRule
+
+        torch.set_num_threads(threads)
+        self.samples = samples
+        self.overrides = [f"drafter.path={drafter}", "engine.dtype=fp32", f"decoding.max_new_tokens={cap}"]
+        config = make_config(self.overrides)
+        self.target = load_target(config.model, config.engine)
+        self.rule = StopRule(cap, frozenset(self.target.eos_ids))
+        self.samplers = [make_sampler(config.decoding, s.id) for s in samples]
+        self.plain = [
+            autoregress(self.target, s.prompt_ids, sampler, self.rule, StageClock()).ids
+            for s, sampler in zip(samples, self.samplers, strict=True)
+        ]
+
+    def measure(self, method: str) -> dict:
+        """tau (mean over prompts of the prompt's mean: `tau_macro`) per domain and over all, rounds, survival per depth."""
+        from dartree_exp.assemble import make_method
+        from dartree_exp.config.composition import make_config
+        from dartree_exp.decode import speculate
+        from dartree_exp.drafters import load_drafter
+        from dartree_exp.timing import StageClock
+
+        config = make_config([f"+method={method}", *self.overrides])
+        drafter = load_drafter(config.drafter, self.target)
+        parts = make_method(config.tree, config.budget, drafter, self.target.vocab_size)
+        means: dict[str, list[float]] = {}
+        advanced: list[int] = []
+        differing = 0
+        for sample, sampler, plain in zip(self.samples, self.samplers, self.plain, strict=True):
+            answer = speculate(self.target, parts, sample.prompt_ids, sampler, self.rule, StageClock())
+            differing += answer.ids != plain
+            counts = [r.tokens_advanced for r in answer.rounds]
+            if counts:
+                means.setdefault(sample.domain, []).append(sum(counts) / len(counts))
+            advanced += counts
+        pooled = [m for part in means.values() for m in part]
+        tau = {"all": sum(pooled) / len(pooled)} | {d: sum(m) / len(m) for d, m in sorted(means.items())}
+        return {
+            "method": method,
+            "tau": {k: round(v, 4) for k, v in tau.items()},
+            "rounds": len(advanced),
+            "survival": survival(advanced, parts.depth),
+            "differing": differing,
+        }
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -84,20 +104,20 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     _, held = split_holdout(load_samples(args.data), args.holdout, args.seed)
     samples = first_of_each(held, args.samples)
+    validator = Validator(args.drafter.resolve(), samples, args.cap, args.threads)
     rows = []
     for method in args.methods:
-        row = measure(method, args.drafter.resolve(), samples, args.cap, args.threads)
+        row = validator.measure(method)
         rows.append(row)
         print(f"{method}: {row['tau']} rounds {row['rounds']} differing {row['differing']}", flush=True)
     how = (
         f"tau (tokens advanced per round, bonus included; mean over prompts) on {len(samples)} held-out prompts, T = 0, "
-        f"at most {args.cap} new tokens, by the decode loop with each method's preset; every output was compared with plain decoding."
+        f"at most {args.cap} new tokens, float32, by the decode loop with each method's preset; every output was compared "
+        "with plain decoding."
     )
     if args.out:
         domains = sorted({s.domain for s in samples})
-        args.out.write_text(
-            json.dumps({"how": how, "domains": domains, "rows": rows, "dtype": str(torch.float32)}, indent=1)
-        )
+        args.out.write_text(json.dumps({"how": how, "domains": domains, "rows": rows}, indent=1))
     return 0 if not any(row["differing"] for row in rows) else 1
 
 

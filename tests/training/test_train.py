@@ -8,7 +8,7 @@ import torch
 
 from dartree_exp.drafters.checkpoint import read_checkpoint
 from dartree_exp.training.batches import load_captured, make_batch
-from dartree_exp.training.card import render
+from dartree_exp.training.card import render, stages
 from dartree_exp.training.export import export, load_run
 from dartree_exp.training.forward import block_hidden
 from dartree_exp.training.model import load_vocabulary
@@ -95,6 +95,20 @@ def test_joint_training_moves_backbone_and_head(tiny, tmp_path):
     after, _ = load_state(tmp_path / "joint")
     for name in ("backbone.fc.weight", "head.prefix_gru.weight_ih_l0", "head.embed_proj.2.weight"):
         assert not torch.equal(before["model"][name], after["model"][name]), name
+
+
+def test_bfloat16_autocast_learns_too(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("dartree_exp.training.model.cpu_has_bf16", lambda: True)
+    rows = run(tiny, tmp_path / "bf16", "--steps", "40")
+    assert rows[-1]["loss"][0] < 0.8 * rows[0]["loss"][0]
+    assert load_state(tmp_path / "bf16")[0]["model"]["backbone.fc.weight"].dtype == torch.float32
+
+
+def test_notes_of_a_run_reach_the_card(tiny, tmp_path):
+    run(tiny, tmp_path / "run", "--steps", "2")
+    assert stages(tmp_path / "run")[0]["blocks"] == 2 * 4 * 6
+    (tmp_path / "run" / "notes.txt").write_text("Left early.\n")
+    assert stages(tmp_path / "run")[0]["notes"] == "Left early."
 
 
 def test_curriculum_goes_from_base_to_final():

@@ -20,11 +20,13 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from dartree_exp.errors import UserError
+
 MANIFEST = "manifest.json"
 FORMAT = 1  # of the folder that `_convert` writes; a change rebuilds cached folders
 
 
-class FetchError(RuntimeError):
+class FetchError(UserError):
     """The model could not be obtained; the message says what to place where."""
 
 

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from dartree_exp.models.fetch import sha256_of
 from dartree_exp.training.corpus import load_samples, split_holdout
-from dartree_exp.training.state import load_state
+from dartree_exp.training.state import require_state
 
 
 def stages(run: Path) -> list[dict]:
-    """What each stage did, first stage first; a run points to the run it started from by its `init.txt`."""
-    meta = load_state(run)[1]
+    """What each stage did, first stage first; a run points to the run it started from by its `init.txt`.
+
+    What a checkpoint cannot know, such as settings changed at a resume, is taken from the run's `notes.txt`, if it has one.
+    """
+    meta = require_state(run)[1]
     curve = [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
     mine = {
         "stage": meta["settings"]["stage"],
@@ -22,7 +25,8 @@ def stages(run: Path) -> list[dict]:
         "workers": meta["workers"],
         "samples": meta["samples"],
         "tokens": meta.get("tokens"),
-        "anchors": meta["step"] * meta["workers"] * meta["settings"]["samples"] * meta["settings"]["anchors"],
+        "blocks": meta["blocks"],
+        "notes": (run / "notes.txt").read_text().strip() if (run / "notes.txt").exists() else None,
         "curve": curve,
     }
     before = run / "init.txt"
@@ -58,12 +62,15 @@ def render(card: dict) -> str:
     ]
     for stage in card["stages"]:
         s, last = stage["settings"], stage["curve"][-1]
+        short = (
+            f" (the first {100 * s['short_until']:.0f} % of the run: {s['short_block']})" if s["short_until"] else ""
+        )
         lines += [
             f"## Stage: {stage['stage']}",
             "",
             f"{stage['steps']} steps in {stage['minutes']} minutes on {stage['workers']} CPU process(es), {stage['samples']} "
-            f"samples, {stage['anchors']} blocks of {s['block']} slots (the first {100 * s['short_until']:.0f} % of the run: "
-            f"{s['short_block']}), {s['loss_slots']} slots drawn per block in proportion to exp(-k/{s['gamma']:g}); AdamW, "
+            f"samples, {stage['blocks']} blocks of {s['block']} slots{short}, "
+            f"{s['loss_slots']} slots drawn per block in proportion to exp(-k/{s['gamma']:g}); AdamW, "
             f"lr {s['lr']:g} decaying linearly to 0, seed {s['seed']}.",
             "",
             "Held-out accuracy per slot (teacher-forced, evenly spaced anchors): "
@@ -72,6 +79,8 @@ def render(card: dict) -> str:
             "| step | seconds | held-out loss, slot 0 | slot 3 | accuracy, slot 0 | slot 3 | linear tokens per round |",
             "|---|---|---|---|---|---|---|",
         ]
+        if stage["notes"]:
+            lines[-2:-2] = [stage["notes"], ""]
         rows = stage["curve"]
         for row in rows[:: max(1, len(rows) // 10)] + ([rows[-1]] if (len(rows) - 1) % max(1, len(rows) // 10) else []):
             cells = [row["step"], round(row["seconds"]), row["loss"][0], row["loss"][3]]

@@ -20,7 +20,7 @@ from dartree_exp.models.fetch import SOURCES, sha256_of
 from dartree_exp.training.card import data_card, render, stages
 from dartree_exp.training.model import DraftModel, build_model
 from dartree_exp.training.settings import TrainSettings
-from dartree_exp.training.state import load_state
+from dartree_exp.training.state import require_state
 
 
 def load_run(run: Path, target: Path) -> tuple[DraftModel, torch.Tensor, dict]:
@@ -29,10 +29,7 @@ def load_run(run: Path, target: Path) -> tuple[DraftModel, torch.Tensor, dict]:
     Raises:
         FileNotFoundError: no checkpoint in the folder.
     """
-    saved = load_state(run)
-    if saved is None:
-        raise FileNotFoundError(f"{run}: no checkpoint; train first")
-    tensors, meta = saved
+    tensors, meta = require_state(run)
     settings = TrainSettings(**{**meta["settings"], "taps": tuple(meta["settings"]["taps"])})
     model = build_model(target, settings, tensors["model"]["feature_scale"])
     model.load_state_dict(tensors["model"])
@@ -79,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument("--holdout", type=int, default=8)
-    parser.add_argument("--name", default="smollm2_135m/domino")
+    parser.add_argument("--name", default="smollm2_135m")
     parser.add_argument("--validation", type=Path, help="JSON of `dartree_exp.training.tau` to put into the card")
     args = parser.parse_args(argv)
     if args.target is None:
@@ -87,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
 
         args.target = ensure("smollm2_135m")
     source = SOURCES["smollm2_135m"]
-    meta = load_state(args.run)[1]
+    meta = require_state(args.run)[1]
     card = {
         "name": args.name,
         "summary": "Block-diffusion backbone (DFlash) with a GRU correction head (Domino) for SmolLM2-135M-Instruct, "

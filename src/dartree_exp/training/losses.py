@@ -86,15 +86,15 @@ def draft_loss(
     if base_share < 1 and not corrected:
         raise ValueError("a corrected loss needs codes and output")
     d_hidden = torch.empty_like(hidden) if hidden_gradient else None
-    d_codes = torch.empty_like(codes) if corrected else None
-    d_output = torch.zeros_like(output) if corrected else None
+    d_codes = None if codes is None else torch.empty_like(codes)
+    d_output = None if output is None else torch.zeros_like(output)
     sums = [0.0, 0.0]
     for begin in range(0, len(hidden), chunk):
         part = slice(begin, begin + chunk)
         share, target = weights[part] / total, labels[part]
         base = F.linear(hidden[part], head)
         gradient = None
-        if corrected:
+        if codes is not None and output is not None and d_codes is not None and d_output is not None:
             final = base + F.linear(codes[part], output)
             sums[1] += _loss_to_gradient(final, target, share)
             final.mul_(1 - base_share)

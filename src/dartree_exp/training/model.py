@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dartree_exp.drafters.backbone import DFlashBackbone
 from dartree_exp.drafters.dflash_config import DFlashConfig
 from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
 from dartree_exp.training.forward import block_hidden
 from dartree_exp.training.losses import LossResult, draft_loss, draw_slots, inclusion_probabilities, position_weights
@@ -104,8 +105,12 @@ class StepLoss:
 
 def trained_parameters(model: DraftModel, stage: str) -> list[nn.Parameter]:
     """What the optimiser sees in a stage."""
-    modules = {"backbone": [model.backbone], "head": [model.head], "joint": [model.backbone, model.head]}[stage]
-    return [p for module in modules for p in module.parameters()]
+    parts: dict[str, list[nn.Module]] = {
+        "backbone": [model.backbone],
+        "head": [model.head],
+        "joint": [model.backbone, model.head],
+    }
+    return [p for module in parts[stage] for p in module.parameters()]
 
 
 def step_gradients(
@@ -126,8 +131,8 @@ def step_gradients(
     live = (labels >= 0).flatten().nonzero().squeeze(1)
     share = (weights / chance.clamp_min(1e-12))[slots].flatten()[live]
     backbone_trained = settings.stage != "head"
-    with torch.set_grad_enabled(backbone_trained):
-        hidden = block_hidden(model.backbone, batch.inputs, block, slots).flatten(0, 2)[live]
+    with torch.set_grad_enabled(backbone_trained), torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
+        hidden = block_hidden(model.backbone, batch.inputs, block, slots).flatten(0, 2)[live].float()
     codes = output = None
     if settings.stage != "backbone":
         codes = _codes(model.head, hidden, batch, slots, live, vocabulary)

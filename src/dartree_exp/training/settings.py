@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for field in fields(TrainSettings):
         option, help_text = "--" + field.name.replace("_", "-"), HELP.get(field.name, "") + " (default: %(default)s)"
         if field.name == "taps":
-            parser.add_argument(option, type=int, nargs="+", default=list(field.default), help=help_text)
+            parser.add_argument(option, type=int, nargs="+", default=list(TrainSettings.taps), help=help_text)
         else:
             parser.add_argument(option, type=type(field.default), default=field.default, help=help_text)
 

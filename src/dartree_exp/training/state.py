@@ -38,6 +38,14 @@ def load_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict] | None
     return groups, meta
 
 
+def require_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict]:
+    """`load_state`, or FileNotFoundError that names the folder."""
+    saved = load_state(folder)
+    if saved is None:
+        raise FileNotFoundError(f"{folder}: no checkpoint; train first")
+    return saved
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Moments and step counts, keyed by parameter index."""
     return {

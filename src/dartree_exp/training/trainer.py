@@ -36,7 +36,7 @@ class Trainer:
         self.store = FeatureStore(args.features, settings.taps)
         self.held = load_captured(args.features, 0, settings.taps)
         self.order = Order(settings.seed)
-        self.number, self.seconds = 0, 0.0
+        self.number, self.seconds, self.blocks = 0, 0.0, 0
         self.running: dict[str, float] = {}
 
     def resume_or_start(self) -> None:
@@ -70,7 +70,7 @@ class Trainer:
             restore_optimizer(self.optimizer, tensors["optimizer"])
             names = [name for name, _ in self.model.named_parameters()]
             self.average = [tensors["ema"][name].clone() for name in names]
-            self.number, self.seconds = meta["step"], meta["seconds"]
+            self.number, self.seconds, self.blocks = meta["step"], meta["seconds"], meta["blocks"]
             self.store.grow(meta["shards"])
             self.order.restore(meta["order"])
         self._poll()
@@ -101,6 +101,7 @@ class Trainer:
         with torch.no_grad():
             torch._foreach_lerp_(self.average, list(self.model.parameters()), 1 - decay)
         self.number += 1
+        self.blocks += s.samples * s.anchors * self.args.workers
         self._report({"base": loss.base, "final": loss.final, "grad_norm": float(norm)}, progress)
 
     def validate(self) -> None:
@@ -137,6 +138,7 @@ class Trainer:
         meta = {
             "step": self.number,
             "seconds": self.seconds,
+            "blocks": self.blocks,
             "settings": to_json(self.settings),
             "shards": self.store.shards,
             "samples": len(self.store.samples),

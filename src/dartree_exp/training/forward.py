@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dartree_exp.drafters.backbone import DFlashAttention, DFlashBackbone, rotate
+from dartree_exp.drafters.backbone import DFlashAttention, DFlashBackbone, RMSNorm, rotary_table, rotate
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def block_hidden(backbone: DFlashBackbone, inputs: BlockInputs, block: int, slot
     """Final-normed hidden states [S, A, R, H] of slots int64 [S, A, R] of each block (None: all, R = block)."""
     samples, anchors = inputs.anchors.shape
     width = inputs.mask_embed.shape[0]
-    context = backbone.hidden_norm(backbone.fc(inputs.features))
+    context = _norm(backbone.hidden_norm, backbone.fc(inputs.features))
     positions = inputs.anchors[:, :, None] + torch.arange(block)
     tables = _rotary(int(positions.max()) + 1, backbone)
     seen = torch.arange(inputs.rows.shape[1]) < inputs.anchors[:, :, None]
@@ -62,9 +62,12 @@ def block_hidden(backbone: DFlashBackbone, inputs: BlockInputs, block: int, slot
     return backbone.norm(x)
 
 
-def _rotary(length: int, backbone: DFlashBackbone) -> tuple[Tensor, Tensor]:
-    from dartree_exp.drafters.backbone import rotary_table
+def _norm(norm: RMSNorm, x: Tensor) -> Tensor:
+    """`norm` in its own dtype: under autocast x comes out of a projection as bfloat16."""
+    return norm(x.to(norm.weight.dtype))
 
+
+def _rotary(length: int, backbone: DFlashBackbone) -> tuple[Tensor, Tensor]:
     cos, sin = rotary_table(torch.arange(length)[None], backbone.config, backbone.fc.weight.dtype)
     return cos[0, 0], sin[0, 0]
 
@@ -73,7 +76,7 @@ def _context_kv(
     attn: DFlashAttention, context: Tensor, rows: Tensor, tables: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Keys (normed, rotated) and values [S, KV, C, head_dim] of the context, computed packed, then padded."""
-    keys = attn.k_norm(attn.k_proj(context).unflatten(-1, (-1, attn.head_dim)))
+    keys = _norm(attn.k_norm, attn.k_proj(context).unflatten(-1, (-1, attn.head_dim)))
     values = attn.v_proj(context)
     keys = F.embedding(rows, keys.flatten(1)).unflatten(-1, (-1, attn.head_dim)).transpose(1, 2)
     values = F.embedding(rows, values).unflatten(-1, (-1, attn.head_dim)).transpose(1, 2)
@@ -94,15 +97,15 @@ def _attend(
     """Attention output before o_proj, [S, A, R, heads * head_dim]."""
     size = attn.head_dim
     q, k, v = attn.q_proj, attn.k_proj(h), attn.v_proj(h)
-    keys = attn.k_norm(k.unflatten(-1, (-1, size))).flatten(-2)
+    keys = _norm(attn.k_norm, k.unflatten(-1, (-1, size))).flatten(-2)
     if h.dim() == 2:
-        queries = attn.q_norm(q(h).unflatten(-1, (-1, size))).flatten(-2)
+        queries = _norm(attn.q_norm, q(h).unflatten(-1, (-1, size))).flatten(-2)
         index = spread if picked is None else spread.gather(2, picked)
         queries, keys, v = F.embedding(index, queries), F.embedding(spread, keys), F.embedding(spread, v)
     else:
         if picked is not None:
             h = h.gather(2, picked[..., None].expand(-1, -1, -1, h.shape[-1]))
-        queries = attn.q_norm(q(h).unflatten(-1, (-1, size))).flatten(-2)
+        queries = _norm(attn.q_norm, q(h).unflatten(-1, (-1, size))).flatten(-2)
     at = positions if picked is None else positions.gather(2, picked)
     samples, anchors, count = at.shape
     shared = keys.shape[-1] // size

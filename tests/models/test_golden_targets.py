@@ -1,13 +1,13 @@
 """Reference greedy runs of the tiny golden targets, and the embedded model's recorded continuations."""
 
 import json
-import os
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from dartree_exp.models.codec import ToyCodec
+from dartree_exp.models.fetch import FetchError, ensure
 from dartree_exp.models.registry import load_model, load_target
 from dartree_exp.models.target import Target
 
@@ -73,8 +73,10 @@ def test_a_tied_target_equals_its_untied_copy(shared, tmp_path):
 
 @pytest.fixture(scope="module")
 def smollm2():
-    if "DARTREE_CACHE" not in os.environ:
-        pytest.skip("set DARTREE_CACHE to a folder that holds the embedded model")
+    try:
+        ensure("smollm2_135m")
+    except FetchError as error:
+        pytest.skip(str(error))
     return load_target(SimpleNamespace(name="smollm2_135m", path=None), ENGINE)
 
 

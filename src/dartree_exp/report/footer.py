@@ -62,6 +62,11 @@ def method(config: Mapping[str, Any]) -> str:
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
 
 
+def beside(config: Mapping[str, Any]) -> str:
+    """Where plain decoding was timed."""
+    return "of the sweep, timed apart" if setting(config, "baseline") == "shared" else "in the same process"
+
+
 def caveats(run: Run) -> list[str]:
     """What a reader of this run's numbers must know: an unfinished or failed run, another clock, mixed machines."""
     notes = []

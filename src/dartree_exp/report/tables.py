@@ -59,7 +59,7 @@ def run_table(run: Run) -> Table:
         *(
             []
             if None in speeds
-            else [f"{speeds[0]:.1f} tokens/s against {speeds[1]:.1f} of lean AR in the same process"]
+            else [f"{speeds[0]:.1f} tokens/s against {speeds[1]:.1f} of lean AR {footer.beside(run.config)}"]
         ),
         *footer.definitions("tau_macro", "tau_micro", "speedup"),
     ]

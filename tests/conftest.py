@@ -19,3 +19,14 @@ def shared() -> Path:
     if not (folder / "golden").is_dir():
         pytest.skip(f"no golden vectors at {folder}: set DARTREE_SHARED")
     return folder
+
+
+@pytest.fixture(scope="session")
+def embedded_model() -> Path:
+    """The embedded target's folder, fetched once; skips where it can be neither found nor fetched."""
+    from dartree_exp.models.fetch import FetchError, ensure
+
+    try:
+        return ensure("smollm2_135m")
+    except FetchError as error:
+        pytest.skip(str(error))

@@ -4,23 +4,14 @@ import pytest
 
 from dartree_exp.config import compose, config_hash
 from dartree_exp.config.load import to_yaml
-from dartree_exp.models.fetch import FetchError, ensure
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.reader import Run
 from dartree_exp.run import run
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    try:
-        ensure("smollm2_135m")
-    except FetchError as error:
-        pytest.skip(str(error))
-
-
 @pytest.mark.real_model
 @pytest.mark.parametrize("law", ["greedy", "sample"])
-def test_dartree_on_the_embedded_model(embedded, tmp_path, law):
+def test_dartree_on_the_embedded_model(embedded_model, tmp_path, law):
     overrides = ["benchmark.limit=1", "benchmark.categories=[math]", "decoding.max_new_tokens=20", "engine.dtype=fp32"]
     config = compose([*overrides, f"decoding={law}"])
     with RunFolder.open(tmp_path / "run", to_yaml(config), config_hash(config)) as folder:

@@ -34,12 +34,12 @@ def load_parts(config: Config) -> tuple[Target, Method]:
     target = load_target(config.model, config.engine)
     if config.method == "ar":
         bare = replace(config.tree, name="chain", scoring="marginal", budget=0)
-        return target, make_method(bare, config.budget, NoDrafter(target), target.vocab_size)
+        return target, make_method(bare, config.budget, NoDrafter(target))
     drafter = load_drafter(config.drafter, target)
-    return target, make_method(config.tree, config.budget, drafter, target.vocab_size)
+    return target, make_method(config.tree, config.budget, drafter)
 
 
-def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter, vocab_size: int) -> Method:
+def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Method:
     """The method that `tree` and `budget` describe, on this drafter.
 
     Raises ConfigError for a scorer that needs a correction head the drafter lacks.
@@ -52,9 +52,9 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter, vocab_
         )
     if budget.name != "fixed":
         raise ConfigError(f"budget={budget.name}: unknown policy; allowed: fixed")
-    candidates = vocab_size if tree.candidates == "all" else int(tree.candidates)
-    if tree.candidates_follow_budget:
-        candidates = min(max(tree.budget, 1), vocab_size)
+    candidates = (
+        max(tree.budget, 1) if tree.candidates_follow_budget else tree.candidates
+    )  # at most V: the scorer's cut
 
     def scorer(block: Block, root: int) -> Scorer:
         return make_scorer(scoring, block, drafter.head, root, candidates=candidates, normalise=tree.normalise)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
 from dartree_exp.assemble import clock_factory, load_parts, make_rule, make_sampler
-from dartree_exp.config import Config, compose
+from dartree_exp.config import Config
 from dartree_exp.decode import Decoded, Round, autoregress, speculate
 
 
@@ -102,10 +102,3 @@ class Generator:
             seconds=decoded.time["decode"],
             fallback=fallback,
         )
-
-
-def answers(prompts: Sequence[str], overrides: Sequence[str] = ()) -> Iterator[Generation]:
-    """Answer several prompts with one loaded model; overrides as on the command line."""
-    generator = Generator(compose(overrides))
-    for prompt in prompts:
-        yield generator(prompt)

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from contract_support import PROMPT
 
 from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
@@ -19,8 +20,6 @@ from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
-
-PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
 
 
 class NoisyOracle:
@@ -79,7 +78,7 @@ class Case:
     def __init__(self, target, drafter, method: str, *overrides: str) -> None:
         tree, budget = tree_config(method, *overrides)
         self.target, self.drafter, self.tree_config = target, drafter, tree
-        self.method = make_method(tree, budget, drafter, target.vocab_size)
+        self.method = make_method(tree, budget, drafter)
 
     def plain(self, prompt=PROMPT, cap=18, sampler=None, **rule) -> Decoded:
         return autoregress(self.target, prompt, sampler or Sampler(), _rule(cap, rule), StageClock())

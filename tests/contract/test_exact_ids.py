@@ -2,12 +2,11 @@
 
 import pytest
 import torch
+from contract_support import DRAFTING
 from transformers import GenerationConfig
 
-from dartree_exp.config.schema import METHODS
 from dartree_exp.verify.sampling import Sampler
 
-DRAFTING = tuple(m for m in METHODS if m != "ar")
 SAMPLERS = {
     "greedy": Sampler(),
     "T=1": Sampler(1.0, seed=3, sample_id="a"),

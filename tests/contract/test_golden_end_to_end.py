@@ -54,7 +54,7 @@ def decode(target, folder, run: dict, prompt: list[int]):
         return autoregress(target, prompt, Sampler(), rule, StageClock())
     config = compose(overrides(run))
     drafter = load_drafter(folder, target, use_head=run["method"] not in HEADLESS)
-    method = make_method(config.tree, config.budget, drafter, target.vocab_size)
+    method = make_method(config.tree, config.budget, drafter)
     return speculate(target, method, prompt, Sampler(), rule, StageClock())
 
 
@@ -101,7 +101,7 @@ def test_control_a_wrong_knob_is_caught(shared):
     target = load_target(folder / golden["checkpoints"]["target"])
     drafter = load_drafter(folder / golden["checkpoints"]["draft"], target)
     wrong = compose([*overrides(run), "tree.beta=-1.5"])
-    method = make_method(wrong.tree, wrong.budget, drafter, target.vocab_size)
+    method = make_method(wrong.tree, wrong.budget, drafter)
     decoded = speculate(target, method, golden["prompts"][0], Sampler(), StopRule(run["max_new_tokens"]), StageClock())
     assert decoded.ids == run["new_ids"]
     with pytest.raises(AssertionError):

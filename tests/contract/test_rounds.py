@@ -2,14 +2,11 @@
 
 import pytest
 import torch
+from contract_support import DRAFTING, PROMPT
 
-from dartree_exp.config.schema import METHODS
 from dartree_exp.models.target import Target
 from dartree_exp.verify.walk import NonFiniteLogitsError
 
-PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]
-
-DRAFTING = tuple(m for m in METHODS if m != "ar")
 EDGES = {
     "more candidates than ids": ("tree.candidates=1000", "tree.normalise=vocab"),
     "all ids": ("tree.candidates=all",),

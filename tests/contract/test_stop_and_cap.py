@@ -1,10 +1,7 @@
 """Stops and caps inside a block: ids, reasons and counts agree with plain decoding for every method."""
 
 import pytest
-
-from dartree_exp.config.schema import METHODS
-
-DRAFTING = tuple(m for m in METHODS if m != "ar")
+from contract_support import DRAFTING
 
 
 @pytest.mark.parametrize("method", DRAFTING)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from dartree_exp.models.codec import ToyCodec
-from dartree_exp.models.fetch import FetchError, ensure
 from dartree_exp.models.registry import load_model, load_target
 from dartree_exp.models.target import Target
 
@@ -72,11 +71,7 @@ def test_a_tied_target_equals_its_untied_copy(shared, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def smollm2():
-    try:
-        ensure("smollm2_135m")
-    except FetchError as error:
-        pytest.skip(str(error))
+def smollm2(embedded_model):
     return load_target(SimpleNamespace(name="smollm2_135m", path=None), ENGINE)
 
 

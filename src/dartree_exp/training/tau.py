@@ -40,7 +40,7 @@ class Validator:
 
     def __init__(self, drafter: Path, samples: list[Sample], cap: int, threads: int) -> None:
         from dartree_exp.assemble import make_sampler
-        from dartree_exp.config.composition import make_config
+        from dartree_exp.config import compose
         from dartree_exp.decode import autoregress
         from dartree_exp.models.registry import load_target
         from dartree_exp.timing import StageClock
@@ -49,7 +49,7 @@ class Validator:
         torch.set_num_threads(threads)
         self.samples = samples
         self.overrides = [f"drafter.path={drafter}", "engine.dtype=fp32", f"decoding.max_new_tokens={cap}"]
-        config = make_config(self.overrides)
+        config = compose(self.overrides)
         self.target = load_target(config.model, config.engine)
         self.rule = StopRule(cap, frozenset(self.target.eos_ids))
         self.samplers = [make_sampler(config.decoding, s.id) for s in samples]
@@ -61,14 +61,14 @@ class Validator:
     def measure(self, method: str) -> dict:
         """tau (mean over prompts of the prompt's mean: `tau_macro`) per domain and over all, rounds, survival per depth."""
         from dartree_exp.assemble import make_method
-        from dartree_exp.config.composition import make_config
+        from dartree_exp.config import compose
         from dartree_exp.decode import speculate
         from dartree_exp.drafters import load_drafter
         from dartree_exp.timing import StageClock
 
-        config = make_config([f"+method={method}", *self.overrides])
+        config = compose([f"+method={method}", *self.overrides])
         drafter = load_drafter(config.drafter, self.target)
-        parts = make_method(config.tree, config.budget, drafter, self.target.vocab_size)
+        parts = make_method(config.tree, config.budget, drafter)
         means: dict[str, list[float]] = {}
         advanced: list[int] = []
         differing = 0

@@ -1,6 +1,6 @@
 """Time to build a draft tree: depth-wise (DARTree pruned) against the heap with sequential correction.
 
-    python benchmarks/tree_build.py [--repeats 30] [--threads 1] [--dtype float32]
+    python benchmarks/tree_build.py [--repeats 30] [--threads 1] [--dtype auto]
 
 Both build from the same scorer with the same Domino head in one process, interleaved round by round, so that a load on
 the machine hits both alike. The head has the shape of the shipped drafter's (H 576, G 256, E 128, 16 drafts, 49,152
@@ -24,6 +24,7 @@ import torch
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.models.registry import resolve_dtype
 from dartree_exp.trees.builder import Builder
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
@@ -78,11 +79,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=30, help="rounds, each with its own block")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dtype", choices=("auto", "bf16", "fp32"), default="auto", help="as engine.dtype")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    dtype = getattr(torch, args.dtype)
+    dtype = resolve_dtype(args.dtype, torch.device("cpu"))
 
     children = Children(narrow_by_budget=True)
     builders: dict[str, Builder] = {
@@ -105,9 +106,7 @@ def main() -> None:
                 times[name].append(cell)
 
     print(f"W {WIDTH}, D {DRAFTS}, K {CANDIDATES}, B {BUDGET}, beta {BETA}; H {HIDDEN}, G {GRU}, E {RANK}, V {VOCAB}")
-    print(
-        f"torch {torch.__version__}, {args.threads} thread(s), {args.dtype}, {platform.machine()} {platform.system()}"
-    )
+    print(f"torch {torch.__version__}, {args.threads} thread(s), {dtype}, {platform.machine()} {platform.system()}")
     print(f"{args.repeats} interleaved rounds, milliseconds: median [quartiles]\n")
     print(f"{'':34s} {'wall':>26s} {'thread CPU':>26s}")
     medians = {name: summary(name, samples) for name, samples in times.items()}

@@ -68,6 +68,23 @@ def test_gradients_equal_autograd(base_share, chunk):
         assert torch.allclose(result.output, output.grad, atol=1e-6)
 
 
+def test_bfloat16_products_change_the_gradients_by_rounding_only():
+    rng = torch.Generator().manual_seed(0)
+    hidden, head, codes, output = (
+        torch.randn(n, m, generator=rng) / m**0.5 for n, m in [(64, 32), (90, 32), (64, 16), (90, 16)]
+    )
+    labels, weights = torch.randint(0, 90, (64,), generator=rng), torch.rand(64, generator=rng)
+    exact = draft_loss(hidden, head, labels, weights, codes=codes, output=output, base_share=0.3)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = draft_loss(hidden, head, labels, weights, codes=codes, output=output, base_share=0.3)
+    assert rounded.final != exact.final, "the products were not rounded: autocast did not reach the loss"
+    assert rounded.final == pytest.approx(exact.final, rel=1e-3)
+    for name in ("hidden", "codes", "output"):
+        mine, wanted = getattr(rounded, name), getattr(exact, name)
+        assert mine.dtype == torch.float32
+        assert (mine - wanted).norm() < 0.01 * wanted.norm()
+
+
 def test_corrected_loss_without_a_head_is_refused():
     with pytest.raises(ValueError, match="needs codes and output"):
         draft_loss(

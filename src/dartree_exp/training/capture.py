@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.features import FeatureForward
 from dartree_exp.training.shards import shard_path, write_shard
@@ -87,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         from dartree_exp.models.fetch import ensure
 
         args.target = ensure("smollm2_135m")
-    forward = FeatureForward(args.target, tuple(args.taps))
+    forward = FeatureForward(args.target, tuple(args.taps), bf16=cpu_has_bf16())
     groups = plan_shards(load_samples(args.data), args.holdout, args.shard_size, args.seed)[: args.limit]
     args.out.mkdir(parents=True, exist_ok=True)
     todo = [i for i in range(len(groups)) if not shard_path(args.out, i).exists()]

@@ -74,6 +74,8 @@ def draft_loss(
 ) -> LossResult:
     """Mixed loss base_share * CE(base) + (1 - base_share) * CE(base + correction), with gradients, in chunks of rows.
 
+    Under autocast the products are bfloat16 and everything between them (log-sum-exp, softmax, sums) float32.
+
     Args:
         hidden: float32 [N, H] final-normed slots; base logits are hidden @ head.T.
         head: float32 [Vd, H] frozen vocabulary rows.
@@ -92,14 +94,14 @@ def draft_loss(
     for begin in range(0, len(hidden), chunk):
         part = slice(begin, begin + chunk)
         share, target = weights[part] / total, labels[part]
-        base = F.linear(hidden[part], head)
+        base = F.linear(hidden[part], head).float()
         gradient = None
         if codes is not None and output is not None and d_codes is not None and d_output is not None:
             final = base + F.linear(codes[part], output)
             sums[1] += _loss_to_gradient(final, target, share)
             final.mul_(1 - base_share)
             d_codes[part] = final @ output
-            d_output.addmm_(final.T, codes[part])
+            d_output += final.T @ codes[part]
             gradient = final
         if base_share > 0 or not corrected:
             sums[0] += _loss_to_gradient(base, target, share)

@@ -131,22 +131,23 @@ def step_gradients(
     live = (labels >= 0).flatten().nonzero().squeeze(1)
     share = (weights / chance.clamp_min(1e-12))[slots].flatten()[live]
     backbone_trained = settings.stage != "head"
-    with torch.set_grad_enabled(backbone_trained), torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
-        hidden = block_hidden(model.backbone, batch.inputs, block, slots).flatten(0, 2)[live].float()
-    codes = output = None
-    if settings.stage != "backbone":
-        codes = _codes(model.head, hidden, batch, slots, live, vocabulary)
-        output = model.head.embed_proj[2].weight
-    result = draft_loss(
-        hidden.detach(),
-        vocabulary.head,
-        labels.flatten()[live],
-        share,
-        codes=None if codes is None else codes.detach(),
-        output=None if output is None else output.detach(),
-        base_share=settings.base_share(progress),
-        hidden_gradient=backbone_trained,
-    )
+    with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
+        with torch.set_grad_enabled(backbone_trained):
+            hidden = block_hidden(model.backbone, batch.inputs, block, slots).flatten(0, 2)[live].float()
+        codes = output = None
+        if settings.stage != "backbone":
+            codes = _codes(model.head, hidden, batch, slots, live, vocabulary).float()
+            output = model.head.embed_proj[2].weight
+        result = draft_loss(
+            hidden.detach(),
+            vocabulary.head,
+            labels.flatten()[live],
+            share,
+            codes=None if codes is None else codes.detach(),
+            output=None if output is None else output.detach(),
+            base_share=settings.base_share(progress),
+            hidden_gradient=backbone_trained,
+        )
     _backward(result, hidden, codes, output)
     return StepLoss(result.base, result.final, len(live))
 

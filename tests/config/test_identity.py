@@ -9,6 +9,7 @@ import pytest
 from dartree_exp.config import Config, compose, config_hash
 from dartree_exp.config.identity import HASH_DIGITS
 from dartree_exp.config.knobs import knobs
+from dartree_exp.config.schema import TREES
 
 NOT_RESULTS = ("output", "force", "method", "tracker.", "sweep.", "model.drafters")
 
@@ -56,11 +57,13 @@ def test_equal_settings_said_differently_are_one_run(config: Config) -> None:
 
 
 def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> None:
-    for tree in ("chain", "heap", "fixed", "pruned"):
-        narrow, wide = copy.deepcopy(config), copy.deepcopy(config)
-        narrow.tree.name = wide.tree.name = tree
-        wide.tree.width, wide.tree.beta = 99, -0.5
-        assert (config_hash(narrow) == config_hash(wide)) == (tree != "pruned"), tree
+    read = {"pruned": ["width", "beta"], "pool": ["width"], "frontier": ["width"]}
+    for tree in TREES:
+        for key, value in (("width", 99), ("beta", -0.5)):
+            one, other = copy.deepcopy(config), copy.deepcopy(config)
+            one.tree.name = other.tree.name = tree
+            setattr(other.tree, key, value)
+            assert (config_hash(one) != config_hash(other)) == (key in read.get(tree, ())), (tree, key)
 
 
 def test_plain_decoding_is_one_run_whatever_the_tree(config: Config) -> None:

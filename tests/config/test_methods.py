@@ -3,7 +3,7 @@
 import pytest
 
 from dartree_exp.config import Config, compose
-from dartree_exp.config.schema import METHODS
+from dartree_exp.config.schema import METHODS, TREES
 
 # drafter, tree, scoring, candidates, children, child_order, normalise, narrow_by_budget, candidates_follow_budget
 PRESETS = {
@@ -15,6 +15,8 @@ PRESETS = {
     "chain_ddtree": ("domino", "heap", "static", 64, None, "base", "candidates", False, False),
     "dartree_fixed": ("domino", "fixed", "conditional", 64, None, "base", "candidates", True, False),
     "dartree_pruned": ("domino", "pruned", "conditional", 64, None, "base", "candidates", True, False),
+    "pctree": ("domino", "pool", "conditional", "all", 4, "base", "vocab", False, False),
+    "dominotree_frontier": ("domino", "frontier", "conditional", 64, 8, "base", "vocab_on_prefix", False, False),
 }
 
 
@@ -38,7 +40,8 @@ def test_a_preset_is_its_published_method(method: str) -> None:
     config = compose([f"+method={method}"])
     assert parts(config) == PRESETS[method]
     assert config.method == method
-    assert (config.tree.budget, config.tree.width, config.tree.beta) == (64, 12, -0.2)
+    widths = {"pctree": 4, "dominotree_frontier": None}
+    assert (config.tree.budget, config.tree.width, config.tree.beta) == (64, widths.get(method, 12), -0.2)
 
 
 def test_every_method_has_a_preset() -> None:
@@ -67,6 +70,9 @@ def test_the_command_line_wins_over_a_preset() -> None:
         (["tree=heap"], "heap_sequential"),
         (["tree=heap", "tree.child_order=corrected"], "dominotree"),
         (["tree=fixed", "drafter=dflash"], "fixed_marginal"),
+        (["tree=pool"], "pctree"),
+        (["tree=frontier"], "dominotree_frontier"),
+        (["tree=pool", "tree.scoring=static"], "pool_static"),
         (["method=ddtree", "tree=pruned"], "pruned_marginal"),
         (["method=ddtree", "model=toy", "drafter=random"], "ddtree"),
         (["tree=chain", "method=dartree_pruned"], "domino"),
@@ -98,5 +104,10 @@ def test_a_model_brings_its_drafters(model: str, drafter: str, path: str) -> Non
 
 
 def test_shared_knobs_can_be_swept_with_every_tree() -> None:
-    for tree in ("chain", "heap", "fixed", "pruned"):
+    for tree in TREES:
         assert compose([f"tree={tree}", "tree.width=8", "tree.beta=-0.1"]).tree.width == 8
+
+
+def test_the_pool_has_one_k_unless_two_are_set() -> None:
+    assert compose(["method=pctree", "tree.width=2"]).tree.children == 2
+    assert compose(["method=pctree", "tree.width=2", "tree.children=3"]).tree.children == 3

@@ -21,7 +21,7 @@ UNKNOWN = [
     ("+tree.bugdet=16", ["tree.bugdet=16", "no such key", "did you mean tree.budget?"]),
     ("width=8", ["width=8", "did you mean tree.width?"]),
     ("+frobnicate=1", ["frobnicate=1", "no such key"]),
-    ("tree=prund", ["tree=prund", "chain, fixed, heap, pruned", "did you mean pruned?"]),
+    ("tree=prund", ["tree=prund", "chain, fixed, frontier, heap, pool, pruned", "did you mean pruned?"]),
     ("drafter=dspak", ["drafter=dspak", "domino", "oracle"]),
     ("budget=16", ["budget=16", "allowed: fixed", "did you mean tree.budget=16?"]),
     ("tree=5", ["tree=5", "allowed: chain"]),

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import pytest
 from tree_support import paths, scorer
 
+from dartree_exp.config.schema import TREES
 from dartree_exp.trees.builder import make_builder
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 
 
 @dataclass
@@ -16,16 +18,28 @@ class Tree:
     """The keys of `tree` that builders read."""
 
     name: str
-    width: int = 3
+    width: int | None = 3
     beta: float = -0.2
     children: int | None = None
     child_order: str = "base"
     narrow_by_budget: bool = False
 
 
-@pytest.mark.parametrize(
-    "name,kind", [("chain", ChainBuilder), ("heap", HeapBuilder), ("fixed", FixedBuilder), ("pruned", PrunedBuilder)]
-)
+KINDS = {
+    "chain": ChainBuilder,
+    "heap": HeapBuilder,
+    "fixed": FixedBuilder,
+    "pruned": PrunedBuilder,
+    "pool": PoolBuilder,
+    "frontier": FrontierBuilder,
+}
+
+
+def test_every_tree_of_the_schema_has_a_builder():
+    assert set(KINDS) == set(TREES)
+
+
+@pytest.mark.parametrize("name,kind", KINDS.items())
 def test_names(name, kind):
     builder = make_builder(Tree(name))
     assert isinstance(builder, kind)
@@ -40,9 +54,19 @@ def test_knobs_reach_the_builder():
     assert make_builder(Tree("pruned", width=6, narrow_by_budget=True)).build(made, 0, 3, 2).supertree_size == 6
     shallow = make_builder(Tree("pruned", width=6, beta=-9.0)).build(made, 0, 3, 8)
     assert paths(shallow).keys() != paths(wide).keys()
+    assert make_builder(Tree("pruned", width=None)).build(made, 0, 3, 5).supertree_size == 15  # W = B
+    assert make_builder(Tree("pool", width=2, children=3)).build(made, 0, 3, 8).supertree_size == 3 + 6 + 6
+    assert make_builder(Tree("frontier", width=None, children=3)).build(made, 0, 3, 4).supertree_size == 3 + 9 + 12
 
 
-BAD = [{"name": "pool"}, {"name": "pruned", "beta": 0.5}, {"name": "heap", "child_order": "x"}]
+BAD = [
+    {"name": "poll"},
+    {"name": "pool", "width": 0},
+    {"name": "frontier", "children": 0},
+    {"name": "pruned", "width": 0},
+    {"name": "pruned", "beta": 0.5},
+    {"name": "heap", "child_order": "x"},
+]
 
 
 @pytest.mark.parametrize("kwargs", BAD)

@@ -1,4 +1,4 @@
-"""DominoTree's three arms: golden family `dominotree` (golden/README.md 3.5) but its frontier builder."""
+"""DominoTree's three arms and its frontier: golden family `dominotree` (golden/README.md 3.5), every case."""
 
 import pytest
 import torch
@@ -8,19 +8,25 @@ from dartree_exp.drafters.block import Block
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.masks import position_ids
+from dartree_exp.trees.pool import FrontierBuilder
 from dartree_exp.trees.scorer import make_scorer
 
 ARMS = ("marginal", "static", "conditional")
 
 
-def build(case, tensors, arm, *, normalise="vocab_on_prefix", scoring=None):
+def make(case, tensors, scoring, normalise="vocab_on_prefix"):
+    """Scorer and root of a case."""
     params = case["params"]
     block = Block(tensors["hidden"], tensors["base_logits"], None)
     head = golden_head(tensors, params["prefix_len"])
     root = tensors["root_token"].item()
-    scoring = scoring or arm
     count = params["corr_topm"] or "all"
-    made = make_scorer(scoring, block, head, root, candidates=count, normalise=normalise)
+    return make_scorer(scoring, block, head, root, candidates=count, normalise=normalise), root
+
+
+def build(case, tensors, arm, *, normalise="vocab_on_prefix", scoring=None):
+    params = case["params"]
+    made, root = make(case, tensors, scoring or arm, normalise)
     builder = HeapBuilder(Children(params["node_topk"], "corrected"), ties="insertion")
     return builder.build(made, root, params["num_depths"], params["budget"]), made
 
@@ -63,3 +69,48 @@ def test_another_normaliser_fails(shared, normalise):
     case, tensors = golden(shared, "dominotree", "v96_d16_b32_flat")
     with pytest.raises(AssertionError):
         check(case, tensors, "conditional", build(case, tensors, "conditional", normalise=normalise)[0])
+
+
+def build_frontier(case, tensors, arm, width=None):
+    params = case["params"]
+    made, root = make(case, tensors, "conditional")
+    builder = FrontierBuilder(params["node_topk"], width or case["expected"][arm]["width"])
+    return builder.build(made, root, params["num_depths"], params["budget"]), made
+
+
+def check_frontier(case, tensors, arm, tree):
+    """The stored tree without its padding: the reference fills a fixed shape up with children of the root."""
+    tree.validate(case["params"]["budget"])
+    real = case["expected"][arm]["num_real_nodes"]
+    assert tree.num_nodes == real
+    assert torch.equal(tree.tokens[1:], tensors[f"{arm}.tokens"][:real])
+    assert torch.equal(tree.parents, tensors[f"{arm}.parents"][: real + 1])
+    assert torch.equal(tree.depths[1:], tensors[f"{arm}.depths"][:real])
+    assert torch.equal(tree.visibility(), tensors[f"{arm}.visibility"][: real + 1, : real + 1])
+    atol = case["tolerance"]["cum_logprobs_atol"]
+    torch.testing.assert_close(tree.scores[1:], tensors[f"{arm}.cum_logprobs"][:real], atol=atol, rtol=0)
+    assert (tensors[f"{arm}.cum_logprobs"][real:] < -1e29).all()
+
+
+@pytest.mark.parametrize("name", golden_names("dominotree"))
+def test_frontiers_match(shared, name):
+    case, tensors = golden(shared, "dominotree", name)
+    for arm in case["expected"]:
+        tree, made = build_frontier(case, tensors, arm)
+        check_frontier(case, tensors, arm, tree)
+        for node in range(1, tree.num_nodes + 1):
+            assert made.candidates(int(tree.depths[node]))[tree.ranks[node]] == tree.tokens[node]
+
+
+@pytest.mark.parametrize("name", golden_names("dominotree"))
+def test_a_frontier_as_wide_as_the_budget_is_the_heap(shared, name):
+    case, tensors = golden(shared, "dominotree", name)
+    tree, _ = build_frontier(case, tensors, "frontier", width=case["params"]["budget"])
+    check(case, tensors, "conditional", tree)
+
+
+def test_another_width_fails(shared):
+    # Control: the stored beams of this case are narrow enough to miss nodes.
+    case, tensors = golden(shared, "dominotree", "v96_d16_b32_flat")
+    with pytest.raises(AssertionError):
+        check_frontier(case, tensors, "frontier", build_frontier(case, tensors, "frontier", width=2)[0])

@@ -1,11 +1,8 @@
 """Level-wise builders: schedules, Lemma 1, constant work per depth, no peeking at data."""
 
-from collections import Counter
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from tree_support import ALL, every_path, paths, scorer
+from tree_support import ALL, Operations, Shapes, every_path, paths, scorer
 
 from dartree_exp.trees import levelwise
 from dartree_exp.trees.children import Children
@@ -106,22 +103,6 @@ def test_children_in_corrected_order():
     assert paths(tree).keys() != paths(PrunedBuilder(Children(limit=2), 16, 0.0).build(made, 0, 3, 12)).keys()
 
 
-class Operations(TorchDispatchMode):
-    """Counts tensor operations and refuses those that bring data to the host."""
-
-    FORBIDDEN = ("_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero", "_to_copy", "unique")
-
-    def __init__(self):
-        super().__init__()
-        self.count = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func._schema.name.removeprefix("aten::")
-        assert name not in self.FORBIDDEN, f"{name} reads the device"
-        self.count[name] += 1
-        return func(*args, **(kwargs or {}))
-
-
 def operations(builder, depths: int, candidates: int, budget: int) -> int:
     made = scorer("conditional", 1, depths, 40, candidates=candidates)
     builder.build(made, 0, depths, budget)  # what is made once and kept does not count
@@ -158,25 +139,6 @@ def test_ties_are_looked_for_once_after_growing(monkeypatch):
         )
     PrunedBuilder(ALL, 4, 0.0).build(scorer("conditional", 1, 3, 9), 0, 3, 8)
     assert events == ["add_level"] * 3 + ["tree", "tied"]
-
-
-class Shapes:
-    """A scorer on the meta device: tensors have shapes but no data, so any look at data raises."""
-
-    num_drafts = 6
-    path_dependent = True
-
-    def start(self, root):
-        return torch.empty(1, 5, device="meta")
-
-    def candidates(self, depth):
-        return torch.empty(16, dtype=torch.int64, device="meta")
-
-    def score(self, state, depth):
-        return torch.empty(state.shape[0], 16, device="meta")
-
-    def advance(self, state, depth, parent, token):
-        return state[parent] + token[:, None]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 from dartree_exp.trees.scorer import make_scorer
 
 
@@ -40,6 +41,8 @@ def cases(draw):
                 HeapBuilder(children, "rank_tuple"),
                 FixedBuilder(children),
                 PrunedBuilder(children, draw(st.integers(1, 6)), draw(st.sampled_from([0.0, -0.2, -2.0]))),
+                PoolBuilder(children.limit, draw(st.integers(1, 6))),
+                FrontierBuilder(children.limit, draw(st.one_of(st.none(), st.integers(1, 6)))),
             ]
         )
     )

@@ -2,10 +2,12 @@
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads import GRUHead
@@ -80,6 +82,46 @@ def every_path(scorer, root: int, depths: int) -> dict[tuple[int, ...], float]:
 
     visit(scorer.start(root), 1, (), 0.0)
     return found
+
+
+class Operations(TorchDispatchMode):
+    """Counts tensor operations and refuses those that bring data to the host."""
+
+    FORBIDDEN = ("_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero", "_to_copy", "unique")
+
+    def __init__(self):
+        super().__init__()
+        self.count = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        assert name not in self.FORBIDDEN, f"{name} reads the device"
+        self.count[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class Shapes:
+    """A scorer on the meta device: tensors have shapes but no data, so any look at data raises."""
+
+    num_drafts = 6
+    path_dependent = True
+
+    def start(self, root):
+        return torch.empty(1, 5, device="meta")
+
+    def candidates(self, depth):
+        return torch.empty(16, dtype=torch.int64, device="meta")
+
+    def score(self, state, depth):
+        return torch.empty(state.shape[0], 16, device="meta")
+
+    def top(self, state, depth, count):
+        size = (state.shape[0], min(count, 16))
+        ints = torch.empty(size, dtype=torch.int64, device="meta")
+        return ints, torch.empty(size, device="meta"), ints
+
+    def advance(self, state, depth, parent, token):
+        return state[parent] + token[:, None]
 
 
 ALL = Children()

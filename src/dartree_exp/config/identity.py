@@ -14,7 +14,14 @@ HASH_DIGITS = 12
 # Where a result goes, who is told and what it is called do not change it. `drafter.path` says which of the target's
 # drafters was used.
 _NOT_RESULTS = ("output", "force", "tracker", "sweep", "method")
-_NOT_READ = {"chain": ("width", "beta"), "heap": ("width", "beta"), "fixed": ("width", "beta"), "pruned": ()}
+_NOT_READ = {
+    "chain": ("width", "beta"),
+    "heap": ("width", "beta"),
+    "fixed": ("width", "beta"),
+    "pruned": (),
+    "pool": ("beta", "child_order", "narrow_by_budget"),
+    "frontier": ("beta", "child_order", "narrow_by_budget"),
+}
 _PLAIN = ("drafter", "tree", "budget")
 
 _NAMES = {
@@ -24,6 +31,8 @@ _NAMES = {
     ("heap", "static"): "chain_ddtree",
     ("fixed", "conditional"): "dartree_fixed",
     ("pruned", "conditional"): "dartree_pruned",
+    ("pool", "conditional"): "pctree",
+    ("frontier", "conditional"): "dominotree_frontier",
 }
 
 

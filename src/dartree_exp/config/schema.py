@@ -18,11 +18,14 @@ METHODS = (
     "ddtree",
     "domino",
     "dominotree",
+    "dominotree_frontier",
     "heap_sequential",
     "chain_ddtree",
     "dartree_fixed",
     "dartree_pruned",
+    "pctree",
 )
+TREES = ("chain", "heap", "fixed", "pruned", "pool", "frontier")
 SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
 
 
@@ -77,13 +80,15 @@ class DrafterConfig:
 class TreeConfig:
     """How drafts become a tree. Knobs that a builder does not read are ignored, so that trees can be swept together."""
 
-    name: str = knob("builder", allowed=("chain", "heap", "fixed", "pruned"))
+    name: str = knob("builder", allowed=TREES)
     scoring: str | None = knob(
         "scorer; null: conditional where the drafter has a head, else marginal",
         allowed=("marginal", "static", "conditional"),
     )
     budget: int = knob("B: non-root nodes sent to verification per round", low=0)
-    width: int = knob("W: nodes kept per depth while building (pruned)", low=1)
+    width: int | None = knob(
+        "W: nodes kept per depth while building (pruned), or expanded (pool, frontier); null: the budget", low=1
+    )
     beta: float = knob("depth bonus per level when pruning (pruned)", high=0.0)
     candidates: int | str = knob(
         "K: token ids considered per depth; all: the whole vocabulary", allowed=("all",), low=1

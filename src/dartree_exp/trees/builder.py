@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from dartree_exp.config.schema import TREES
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 from dartree_exp.trees.scorer import Scorer
 from dartree_exp.trees.tree import DraftTree
 
@@ -36,4 +38,8 @@ def make_builder(tree: TreeConfig) -> Builder:
         return FixedBuilder(children)
     if tree.name == "pruned":
         return PrunedBuilder(children, tree.width, tree.beta)
-    raise ValueError(f"unknown tree {tree.name!r}: chain, heap, fixed or pruned")
+    if tree.name == "pool":
+        return PoolBuilder(tree.children, tree.width)
+    if tree.name == "frontier":
+        return FrontierBuilder(tree.children, tree.width)
+    raise ValueError(f"unknown tree {tree.name!r}: {', '.join(TREES)}")

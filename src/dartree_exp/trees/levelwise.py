@@ -100,15 +100,17 @@ class FixedBuilder(LevelwiseBuilder):
 class PrunedBuilder(LevelwiseBuilder):
     """DARTree pruned: a supertree of `width` nodes per depth, then the global best `budget` by score + beta * depth.
 
+    width: None for the round's budget.
+
     beta plays no role while growing. With width >= budget, all candidates as children and beta = 0 the tree has the
     same nodes as the best-first heap: a node among the global best B has all its ancestors among the best B of their
     depths, so none of them is lost on the way.
     """
 
-    def __init__(self, children: Children, width: int, beta: float) -> None:
+    def __init__(self, children: Children, width: int | None, beta: float) -> None:
         if beta > 0:
             raise ValueError(f"beta = {beta}: a positive depth bonus can keep a node without its parent; use beta <= 0")
-        if width < 1:
+        if width is not None and width < 1:
             raise ValueError(f"width = {width}: at least one node per depth")
         super().__init__(children)
         self._width = width
@@ -116,11 +118,11 @@ class PrunedBuilder(LevelwiseBuilder):
 
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
         # The release caps the width by the children per parent (its `expansion_count`), as part of the budget rule.
-        width = min(self._width, count) if self._children.narrow_by_budget else self._width
-        return [width] * depths
+        width = budget if self._width is None else self._width
+        return [min(width, count) if self._children.narrow_by_budget else width] * depths
 
     def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
         supertree = self.supertree(scorer, root, depth_limit, budget)
         if supertree.num_nodes <= budget:
             return supertree
-        return subtree(supertree, best_nodes(supertree, budget, self._beta))
+        return subtree(supertree, best_nodes(supertree, budget, self._beta).sort().values)

@@ -95,12 +95,27 @@ class BlockScorer(ABC):
 
     def best(self, state: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         log_prob, place = self.rows(state, depth).max(dim=-1)
+        token, rank = self._at(place, depth)
+        return token, log_prob, rank
+
+    def top(self, state: Tensor, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        log_probs, places, _ = candidate_select(self.rows(state, depth), min(count, self.table.count))
+        tokens, ranks = self._at(places, depth)
+        return tokens, log_probs, ranks
+
+    def _at(self, place: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """Tokens and ranks of entries `place` (int64, any shape) of a row.
+
+        Where the table is whole, a rank is the number of columns ahead: one pass over the row for each entry, less
+        than putting the row in order for the few entries that builders ask for.
+        """
         if not self.table.whole:
-            return self.candidates(depth)[place], log_prob, place
+            return self.candidates(depth)[place], place
         base = self.table.logits[depth - 1]
-        own = base[place, None]
-        ahead = (base > own) | ((base == own) & (torch.arange(base.shape[0], device=base.device) < place[:, None]))
-        return self.table.column_ids[place], log_prob, ahead.sum(dim=-1)
+        own = base[place].unsqueeze(-1)
+        earlier = torch.arange(base.shape[0], device=base.device) < place.unsqueeze(-1)
+        ahead = (base > own) | ((base == own) & earlier)
+        return self.table.column_ids[place], ahead.sum(dim=-1)
 
 
 class MenuScorer(BlockScorer):
@@ -118,6 +133,11 @@ class MenuScorer(BlockScorer):
 
     def rows(self, state: Tensor, depth: int) -> Tensor:
         return self._menus[depth - 1].expand(state.shape[0], -1)
+
+    def top(self, state: Tensor, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        tokens, log_probs, ranks = super().top(self._empty, depth, count)  # one menu serves all parents
+        size = (state.shape[0], tokens.shape[1])
+        return tokens.expand(size), log_probs.expand(size), ranks.expand(size)
 
     def advance(self, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
         return self._empty.expand(parent.shape[0], 0)

@@ -36,6 +36,12 @@ class Scorer(Protocol):
         smaller rank, or to the smaller token id where the whole vocabulary is scored (Domino's argmax).
         """
 
+    def top(self, state: Tensor, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The best children of each parent, best first: tokens, log-probs and ranks, [N, min(count, K)] each.
+
+        `best` is the first column; equal scores stand in its order.
+        """
+
     def advance(self, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
         """States [M, ...] of new nodes at `depth`: token [M] read below row parent [M] of `state`."""
 

@@ -1,0 +1,80 @@
+"""Pool builders: every child that was scored may enter the tree, not only the nodes that were expanded.
+
+    pool <- {};  frontier <- {root}
+    for each depth:
+        pool     <- pool + the `children` best children of every frontier node
+        frontier <- the `width` best new nodes
+    tree <- the B best of the pool
+
+PCTree (arXiv 2608.02123, algorithm 1) with children = width = k; DominoTree's depth-synchronous frontier
+(arXiv 2607.08642) with width = B. Per depth a constant number of tensor operations, nothing is read on the host.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dartree_exp.kernels.candidate_select import stable_topk
+from dartree_exp.trees.prune import best_nodes, subtree
+from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.tree import DraftTree, Ledger
+
+
+class PoolBuilder:
+    """PCTree: nodes of the tree keep the order of the pool: depth, then frontier order, then place among the siblings.
+
+    children: most children per parent, the best by corrected score; None for every candidate.
+    width: W, nodes expanded per depth; None for the round's budget.
+    Equal scores go to the smaller pool index, hence to the shallower node.
+
+    With width >= budget and the same children the tree has the nodes of the best-first heap: a node among the best B
+    has its ancestors among the best B of their depths, so all of them are expanded.
+    """
+
+    def __init__(self, children: int | None, width: int | None) -> None:
+        for name, value in (("children", children), ("width", width)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} = {value}: at least one")
+        self._children = children
+        self._width = width
+
+    def pool(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
+        """Everything that was scored, as a tree."""
+        if budget < 0:
+            raise ValueError(f"budget {budget} is negative")
+        width = budget if self._width is None else self._width
+        # Of one parent no more children can be kept or expanded, so no more are listed.
+        most = max(width, budget)
+        children = most if self._children is None else min(self._children, most)
+        depths = min(depth_limit, scorer.num_drafts) if width else 0
+
+        state = scorer.start(root)
+        ledger = Ledger(root, state.device)
+        above = torch.zeros(1, dtype=torch.int64, device=state.device)  # places of the frontier within its level
+        scores = None
+        for depth in range(1, depths + 1):
+            tokens, steps, ranks = scorer.top(state, depth, children)
+            paths = (steps if scores is None else scores[:, None] + steps).flatten()
+            token, count = tokens.flatten(), tokens.shape[1]
+            ledger.add_level(above[:, None].expand(-1, count).flatten(), token, paths, ranks.flatten())
+            if depth < depths:
+                scores, above = stable_topk(paths, min(width, paths.shape[0]))
+                state = scorer.advance(state, depth, above // count, token.index_select(0, above))
+        return ledger.tree()
+
+    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
+        """The `budget` best nodes of the pool, of at most `depth_limit` levels."""
+        pool = self.pool(scorer, root, depth_limit if budget else 0, budget)
+        return subtree(pool, self._order(best_nodes(pool, budget)))
+
+    def _order(self, best: Tensor) -> Tensor:
+        """How the tree numbers the chosen nodes, given best first."""
+        return best.sort().values
+
+
+class FrontierBuilder(PoolBuilder):
+    """DominoTree's frontier: nodes are numbered best first, as the heap pops them."""
+
+    def _order(self, best: Tensor) -> Tensor:
+        return best

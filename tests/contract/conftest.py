@@ -6,13 +6,12 @@ from functools import cache
 
 import pytest
 import torch
-from contract_support import PROMPT
+from contract_support import DRAFTING, PROMPT
 
 from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.heads import GRUHead
 from dartree_exp.drafters.scripted import ScriptedDrafter
 from dartree_exp.models.toy import toy_target
 from dartree_exp.timing import StageClock
@@ -23,22 +22,18 @@ torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
 
 class NoisyOracle:
-    """Proposes the target's continuation among equally likely others, with random hidden states and a random GRU head.
+    """Proposes the target's continuation among equally likely others, with random hidden states and a random head.
 
     The right token is seldom the first candidate, so accepted paths jump between branches.
     """
 
-    def __init__(self, target, num_drafts: int = 6, with_head: bool = True) -> None:
+    def __init__(self, target, head, num_drafts: int = 6) -> None:
         self._oracle = ScriptedDrafter("oracle", target, num_drafts)
         self.name, self.num_drafts, self.block_size = "noisy", num_drafts, num_drafts
         self.target_layer_ids = (0,)
         self.max_positions = target.max_positions
         self.weights_sha256 = None
-        self.head = None
-        if with_head:
-            torch.manual_seed(5)
-            head = GRUHead(target.hidden_size, target.vocab_size, 16, 8, pure_draft_prefix_len=1)
-            self.head = head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
+        self.head = head
 
     def session(self, prompt_ids, sampler=None):
         return _NoisySession(self, self._oracle.session(prompt_ids, sampler))
@@ -62,8 +57,8 @@ class _NoisySession:
 
 
 @cache
-def tree_config(method: str, *overrides: str):
-    config = compose([f"method={method}", "tree.budget=16", *overrides])
+def tree_config(*overrides: str):
+    config = compose(["tree.budget=16", *overrides])
     return config.tree, config.budget
 
 
@@ -72,16 +67,22 @@ def target_of(family: str, dtype: torch.dtype):
     return toy_target(family, dtype, seed=1, layers=2)
 
 
+@cache
+def plain_decode(target, prompt: tuple[int, ...], sampler: Sampler, rule: StopRule) -> Decoded:
+    """Plain decoding does not know the method, so methods share it."""
+    return autoregress(target, list(prompt), sampler, rule, StageClock())
+
+
 class Case:
     """One target and one method, ready to decode by either arm."""
 
-    def __init__(self, target, drafter, method: str, *overrides: str) -> None:
-        tree, budget = tree_config(method, *overrides)
+    def __init__(self, target, drafter, *overrides: str) -> None:
+        tree, budget = tree_config(*overrides)
         self.target, self.drafter, self.tree_config = target, drafter, tree
         self.method = make_method(tree, budget, drafter)
 
     def plain(self, prompt=PROMPT, cap=18, sampler=None, **rule) -> Decoded:
-        return autoregress(self.target, prompt, sampler or Sampler(), _rule(cap, rule), StageClock())
+        return plain_decode(self.target, tuple(prompt), sampler or Sampler(), _rule(cap, rule))
 
     def drafted(self, prompt=PROMPT, cap=18, sampler=None, on_round=None, **rule) -> Decoded:
         return speculate(
@@ -95,14 +96,14 @@ def _rule(cap: int, rule: dict) -> StopRule:
 
 @pytest.fixture
 def make_case():
-    """`make_case(method, *overrides, family=, dtype=, drafter=)`, a fresh method over a cached target."""
+    """`make_case(name, *overrides, family=, dtype=, drafter=)`: a fresh method of the table over a cached target."""
 
-    def make(method, *overrides, family="llama", dtype=torch.float32, drafter="noisy", num_drafts=6):
-        target = target_of(family, dtype)
+    def make(name, *overrides, family="llama", dtype=torch.float32, drafter="noisy", num_drafts=6):
+        target, (chosen, head, _) = target_of(family, dtype), DRAFTING[name]
         if drafter == "noisy":
-            made = NoisyOracle(target, num_drafts, with_head=method not in ("dflash", "ddtree"))
+            made = NoisyOracle(target, head and head(target), num_drafts)
         else:
             made = ScriptedDrafter(drafter, target, num_drafts)
-        return Case(target, made, method, *overrides)
+        return Case(target, made, *chosen, *overrides)
 
     return make

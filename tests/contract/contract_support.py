@@ -1,6 +1,74 @@
-"""What the contract tests share besides fixtures."""
+"""What the contract tests share besides fixtures: the table of methods they all run on."""
 
-from dartree_exp.config.schema import METHODS
+from __future__ import annotations
 
-DRAFTING = tuple(m for m in METHODS if m != "ar")
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from dartree_exp.config.schema import METHODS, TREES
+from dartree_exp.drafters.heads import CorrectionHead, GRUHead
+
 PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
+
+
+@cache
+def gru_head(target) -> CorrectionHead:
+    torch.manual_seed(5)
+    head = GRUHead(target.hidden_size, target.vocab_size, 16, 8, pure_draft_prefix_len=1)
+    return head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
+
+
+class Scoring(NamedTuple):
+    """A scorer of DESIGN.md section 3: `tree.scoring`, the head behind it, and its published systems by builder."""
+
+    scoring: str
+    head: Callable[..., CorrectionHead] | None
+    published: dict[str, tuple[str, ...]]
+
+
+# A new head is one more line here.
+SCORERS = {
+    "marginal": Scoring("marginal", None, {"chain": ("dflash",), "heap": ("ddtree",)}),
+    "static": Scoring("static", gru_head, {"heap": ("chain_ddtree",)}),
+    "gru": Scoring(
+        "conditional",
+        gru_head,
+        {
+            "chain": ("domino",),
+            "heap": ("dominotree", "heap_sequential"),
+            "fixed": ("dartree_fixed",),
+            "pruned": ("dartree_pruned",),
+            "pool": ("pctree",),
+            "frontier": ("dominotree_frontier",),
+        },
+    ),
+}
+
+
+class Drafting(NamedTuple):
+    """One method of the contract: the settings that choose its tree, and the head its drafter has."""
+
+    overrides: tuple[str, ...]
+    head: Callable[..., CorrectionHead] | None
+    builder: str
+
+
+def names(scorer: str, builder: str) -> tuple[str, ...]:
+    """What a pair is called: its published name or names, else after its parts."""
+    return SCORERS[scorer].published.get(builder, (f"{scorer}-{builder}",))
+
+
+def _pairs() -> Iterator[tuple[str, Drafting]]:
+    """Every scorer x builder pair."""
+    for scorer, (scoring, head, _) in SCORERS.items():
+        for builder in TREES:
+            for name in names(scorer, builder):
+                parts = (f"tree={builder}", f"tree.scoring={scoring}")
+                yield name, Drafting((f"method={name}",) if name in METHODS else parts, head, builder)
+
+
+DRAFTING = dict(_pairs())
+assert {"ar", *DRAFTING} >= set(METHODS), "a published method is in no pair"

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract_support import DRAFTING, PROMPT
+from contract_support import DRAFTING, PROMPT, SCORERS, names
 
 from dartree_exp.models.target import Target
 from dartree_exp.verify.walk import NonFiniteLogitsError
@@ -50,12 +50,35 @@ def test_budget_zero_is_plain_decoding_through_the_loop(make_case, method):
     assert {r.tree.num_nodes for r in drafted.rounds} == {0}
 
 
-@pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
-def test_width_one_equals_the_chain(make_case, scoring):
-    common = ("tree.candidates=all", "tree.normalise=vocab", f"tree.scoring={scoring}", "tree.budget=64")
-    chain = trace(make_case("domino", *common).drafted(cap=40))
-    assert trace(make_case("dartree_pruned", *common, "tree.width=1", "tree.beta=0").drafted(cap=40)) == chain
-    assert trace(make_case("dartree_fixed", *common[:3], "tree.budget=6").drafted(cap=40)) == chain
+WIDTH_ONE = {
+    "pruned": ("tree.width=1", "tree.beta=0"),
+    "fixed": ("tree.budget=6",),
+    "pool": ("tree.width=1", "tree.children=1"),
+    "frontier": ("tree.width=1", "tree.children=1"),
+}
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_width_one_equals_the_chain(make_case, scorer):
+    common = ("tree.candidates=all", "tree.normalise=vocab", "tree.candidates_follow_budget=false", "tree.budget=64")
+
+    def traced(builder, *knobs):
+        return trace(make_case(names(scorer, builder)[0], *common, *knobs).drafted(cap=40))
+
+    chain = traced("chain")
+    for builder, knobs in WIDTH_ONE.items():
+        assert traced(builder, *knobs) == chain, builder
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_a_frontier_as_wide_as_the_budget_equals_the_heap(make_case, scorer):
+    knobs = ("tree.candidates=all", "tree.normalise=vocab", "tree.children=4", "tree.child_order=corrected")
+    common = (*knobs, "tree.candidates_follow_budget=false")
+    heap = trace(make_case(names(scorer, "heap")[0], *common).drafted(cap=40))
+    assert trace(make_case(names(scorer, "frontier")[0], *common).drafted(cap=40)) == heap
+    # Control: one node per depth is another tree.
+    narrow = make_case(names(scorer, "frontier")[0], *common, "tree.width=1")
+    assert trace(narrow.drafted(cap=40)) != heap
 
 
 def test_static_chain_equals_the_conditional_chain(make_case):

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tree_support import ALL, Operations, Shapes, drafter, every_path, paths, scorer
+from tree_support import ALL, Operations, Shapes, every_path, paths, scorer
 
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.block import Block
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
@@ -80,19 +80,25 @@ def test_top_is_the_sorted_row(scoring, candidates):
             assert torch.equal(whole, column)
 
 
-class Levelling(GRUHead):
-    """Corrects every base logit to 0: all children tie."""
+class Levelling:
+    """A head that corrects every base logit to 0, so that all children tie."""
+
+    pure_draft_prefix_len = 0
+
+    def start(self, root):
+        return torch.zeros(1, 0)
+
+    def prepare(self, block, candidate_ids):
+        return -block.logits.gather(1, candidate_ids)
 
     def correction(self, prepared, state, depth):
-        return -self.base[depth - 1].gather(0, prepared.candidate_ids[depth - 1]).expand(state.shape[0], -1)
+        return prepared[depth - 1].expand(state.shape[0], -1)
 
 
 @pytest.mark.parametrize("candidates,first", [("all", [0, 1, 2]), (4, [3, 5, 0])])
 def test_tied_children_come_by_token_in_a_vocabulary_and_by_rank_in_a_menu(candidates, first):
-    block, head = drafter(0, 1, 6)
-    block.logits[0] = torch.tensor([3.0, 0.0, 1.0, 5.0, 2.0, 4.0])
-    head.__class__, head.base = Levelling, block.logits
-    made = make_scorer("conditional", block, head, 0, candidates=candidates, normalise="candidates")
+    block = Block(torch.zeros(1, 1), torch.tensor([[3.0, 0.0, 1.0, 5.0, 2.0, 4.0]]), None)
+    made = make_scorer("conditional", block, Levelling(), 0, candidates=candidates, normalise="candidates")
     assert made.top(made.start(0), 1, 3)[0].tolist() == [first]
 
 

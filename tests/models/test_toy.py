@@ -23,6 +23,12 @@ def test_greedy_text_is_no_short_loop(family):
     assert len(trigrams) >= 50
 
 
+def test_weights_have_a_digest_in_every_dtype():
+    """bfloat16 is what engine.dtype=auto takes on some machines."""
+    digests = {toy_target("llama", dtype, layers=1).weights_sha256 for dtype in (torch.bfloat16, torch.float32)}
+    assert len(digests) == 2
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_a_seed_is_one_model_and_another_seed_another(family):
     first, again, other = toy_target(family, seed=1), toy_target(family, seed=1), toy_target(family, seed=2)

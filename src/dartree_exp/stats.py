@@ -101,6 +101,23 @@ def paired_difference(
     return Paired(result, len(ids), mismatched, separable)
 
 
+def best_of(runs: Sequence[Sequence[SampleRecord]], metric: Metric | str) -> int | None:
+    """Index of the run that beats every other one: each paired difference's interval lies above zero.
+
+    None below two runs, or where some difference cannot be told from zero: then no run is the best.
+    """
+    values = [estimate(samples, metric).value for samples in runs]
+    leader = max(range(len(runs)), key=lambda i: -np.inf if values[i] is None else values[i], default=0)
+    if len(runs) < 2 or values[leader] is None:
+        return None
+    for index, samples in enumerate(runs):
+        low = None if index == leader else paired_difference(runs[leader], samples, metric).estimate.low
+        # A run for which the number is not defined (plain decoding has no tau) has no claim to be the best.
+        if index != leader and values[index] is not None and (low is None or low <= 0):
+            return None
+    return leader
+
+
 def _by_turn(samples: Iterable[SampleRecord], metric: Metric) -> dict[tuple[str, int], tuple[str, np.ndarray]]:
     """(id, turn) -> (prompt hash, columns summed over repeats)."""
     rows: dict[tuple[str, int], tuple[str, np.ndarray]] = {}

@@ -10,6 +10,7 @@ from dartree_exp.records import Run
 from dartree_exp.stats import LEVEL, REPLICATES
 
 _KNOBS = ("budget", "width", "beta", "candidates")
+PROVENANCE = "budgets, widths and the like come from the configuration; none was chosen on these prompts"
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
@@ -60,6 +61,15 @@ def method(config: Mapping[str, Any]) -> str:
     names = ("budget", "candidates") if tree.get("name") in ("chain", "heap", "fixed") else _KNOBS
     knobs = ", ".join(f"{name} {tree[name]}" for name in names if tree.get(name) is not None)
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
+
+
+def stamp(runs: Sequence[Run]) -> list[str]:
+    """What was run, on which hardware, with how many threads and which dtype, and where the settings come from."""
+    return [
+        *dict.fromkeys(setup(run.config) for run in runs),
+        *dict.fromkeys(machine(run.environment) for run in runs),
+        PROVENANCE,
+    ]
 
 
 def beside(config: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ KNOBS = {
     "tree.beta": "depth bonus β",
     "tree.candidates": "candidates K per depth",
 }
-NUMBERS = {"tau_macro": "tau macro, tokens per round", "speedup": "speedup over plain decoding, ×"}
+NUMBERS = {"tau_macro": "tau macro, tokens per round", "speedup": "speedup, × plain decoding"}
 MOST_SERIES = 8  # per plot of one line a run; above, the runs of a method are drawn together
 MOST_PLACES = 8  # of the bars by branch rank
 

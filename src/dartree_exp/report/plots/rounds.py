@@ -11,8 +11,6 @@ from dartree_exp.report.plots.style import COLOURS, HEIGHT, WIDTH, canvas, legen
 from dartree_exp.stats import Estimate
 from dartree_exp.timing import STAGES
 
-_HATCHES = ("", "////", "", "....", "", "xxxx")
-
 
 def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
     """Pr(L >= d) against d, per method: the share of rounds that advanced at least d tokens, bonus token included."""
@@ -40,7 +38,7 @@ def stage_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
             widths = np.array([rows[name].get(stage, 0.0) for name in names])
             colour = COLOURS[index % len(COLOURS)]
             axes.barh(
-                names, widths, left=left, height=0.62, label=stage, color=colour, hatch=_HATCHES[index], edgecolor="white"
+                names, widths, left=left, height=0.62, label=stage, color=colour, edgecolor="none"
             )
             left += widths
         for place, total in enumerate(left):
@@ -88,7 +86,7 @@ def _grouped(axes, series: Mapping[str, Sequence[Estimate]]) -> None:
         low, high = (np.array([np.nan if v is None else v for v in ends]) for ends in _ends(points))
         errors = np.nan_to_num(np.array([values - low, high - values])).clip(0)
         colour = COLOURS[index % len(COLOURS)]
-        axes.bar(at, values, width * 0.92, label=name, color=colour, hatch=_HATCHES[index % len(_HATCHES)], edgecolor="white")
+        axes.bar(at, values, width * 0.92, label=name, color=colour,)
         axes.errorbar(at, values, errors, fmt="none", ecolor="#656d76", elinewidth=1)
     axes.set_xticks(range(max(len(points) for points in series.values())))
     axes.grid(axis="x", visible=False)

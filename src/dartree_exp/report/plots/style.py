@@ -68,10 +68,11 @@ def look(index: int) -> dict[str, Any]:
 
 
 def legend(figure: Figure, axes: Any, most: int = 1) -> None:
-    """A legend below the plot, where there is more than `most` series."""
+    """A legend below the plot, where there is more than `most` series; the figure grows by its lines."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) > most:
-        columns = 1 if max(map(len, names)) > 28 else 2
+        columns = 1 if max(map(len, names)) > 34 else 2
+        figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(names) // columns))
         figure.legend(handles, names, loc="outside lower left", ncols=columns)
 
 

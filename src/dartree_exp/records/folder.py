@@ -206,4 +206,6 @@ def _repair(path: Path) -> list[SampleRecord]:
 
 def _lasting(environment: dict[str, Any]) -> dict[str, Any]:
     """What of an environment must agree for times to be comparable: not the load, the hour or the command."""
-    return {key: value for key, value in environment.items() if key not in ("time", "load", "machine", "command", "earlier")}
+    return {
+        key: value for key, value in environment.items() if key not in ("time", "load", "machine", "command", "earlier")
+    }

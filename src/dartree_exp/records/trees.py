@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dartree_exp.records.schema import Line, SampleRecord
@@ -72,7 +73,7 @@ def branches(parents: Sequence[int], scores: Sequence[float], path: Sequence[int
         if parent in below:
             below[parent].append(node)
     places = []
-    for parent, child in zip(path, path[1:], strict=False):
+    for parent, child in pairwise(path):
         places.append(sorted(below[parent], key=lambda node: (-scores[node], node)).index(child))
     return places, [len(below[node]) for node in path]
 

@@ -21,11 +21,14 @@ from dartree_exp.report import footer
 from dartree_exp.report.labels import Group, group_runs
 from dartree_exp.report.table import Cell, Table, interval
 from dartree_exp.report.tables import also, lossless, method_of
-from dartree_exp.stats import best_of, estimate, paired_difference
+from dartree_exp.stats import LEAST_PAIRS, best_of, estimate, paired_difference
 
 HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
 _TAU, _SPEEDUP = HEADERS.index("tau macro"), HEADERS.index("speedup")
-BEST = "bold: the best, the interval of its paired difference to every other row of the table above zero; else none is bold"
+BEST = (
+    "bold: the best, where the interval of its paired difference to every other row lies above zero, "
+    f"over {LEAST_PAIRS} prompts or more; else none is bold"
+)
 
 
 def comparison(
@@ -79,9 +82,7 @@ def in_order(folders: Iterable[str | Path | Run]) -> list[Run]:
 
 
 def _overall(group: Group, base: int) -> Table:
-    mismatched = max(
-        paired_difference(r.samples, group.runs[base].samples, "tau_macro").mismatched for r in group.runs
-    )
+    mismatched = max(paired_difference(r.samples, group.runs[base].samples, "tau_macro").mismatched for r in group.runs)
     notes = [
         *(f"{name}: {c}" for name, run in zip(group.names, group.runs, strict=True) for c in footer.caveats(run)),
         *_warnings(group, mismatched),
@@ -198,7 +199,9 @@ def _counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:
     """The cell with n beside it, and how many outputs loop or ended at the cap: both flatter tau."""
     numbers = counts(samples)
     said = [f"n = {numbers['n']}"]
-    said += [f"{numbers[key]} {word}" for key, word in (("degenerate", "looping"), ("capped", "capped")) if numbers[key]]
+    said += [
+        f"{numbers[key]} {word}" for key, word in (("degenerate", "looping"), ("capped", "capped")) if numbers[key]
+    ]
     return _lines(cell, *said)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dartree_exp.metrics import Metric, ratio, stage_milliseconds
-from dartree_exp.records import Run, RoundRecord, SampleRecord
+from dartree_exp.records import RoundRecord, Run, SampleRecord
 from dartree_exp.report import footer
 from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
 from dartree_exp.report.tables import method_of
@@ -149,7 +149,8 @@ def _round_plots(group: Group) -> Iterator[Plot]:
     yield Plot(
         "stages",
         "Where a round's time goes",
-        "mean over all rounds" + ("" if exact else "; stages were not synchronised with the device: shares are of queuing"),
+        "mean over all rounds"
+        + ("" if exact else "; stages were not synchronised with the device: shares are of queuing"),
         lambda: _rounds().stage_bars(stages),
     )
     rounds: dict[str, list[RoundRecord]] = defaultdict(list)

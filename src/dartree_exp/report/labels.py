@@ -33,7 +33,9 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     flats: dict[tuple[str, ...], dict[str, str]] = {}
     for run in runs:
         flat = flatten(run.config)
-        law = {key: flat[key] for key in flat if key in _LAW or (key.startswith("decoding.") and key != "decoding.seed")}
+        law = {
+            key: flat[key] for key in flat if key in _LAW or (key.startswith("decoding.") and key != "decoding.seed")
+        }
         flats.setdefault(tuple(law.items()), law)
         members.setdefault(tuple(law.items()), []).append(run)
     titles = [" ".join(part) for part in _apart(list(flats.values()))]

@@ -6,6 +6,7 @@ settings: no difference against ours is computed, and no best is marked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +21,8 @@ from dartree_exp.report.tables import method_of
 from dartree_exp.stats import estimate
 
 MARK = "†"
-WARNING = f"{MARK} published by others, on other hardware, with other models and settings: for orientation, not for a comparison"
+WARNING = f"{MARK} published by others, on other hardware, with other models and settings: no comparison"
+AVERAGE = "average"
 _UNITS = {"speedup": "×"}
 
 
@@ -91,7 +93,8 @@ def published_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Table:
-    columns = list(dict.fromkeys([_benchmark(run) for run in ours] + [c for row in theirs for c in row.cells]))
+    named = dict.fromkeys([_benchmark(run) for run in ours] + [c for row in theirs for c in row.cells])
+    columns = [*(c for c in named if c != AVERAGE), *(c for c in named if c == AVERAGE)]
     rows = [_our_row(run, columns) for run in ours] + [_their_row(row, columns) for row in theirs]
     notes = [
         WARNING,
@@ -102,7 +105,7 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
     ]
     title = f"beside published numbers, T = {temperature:g}"
     rules = frozenset({len(ours) - 1})
-    return Table(title, ["method", "target", "hardware", *columns], rows, notes, rules)
+    return Table(title, ["method", "source", "target", "hardware", *columns], rows, notes, rules)
 
 
 def _our_row(run: Run, columns: Sequence[str]) -> list[Cell]:
@@ -111,12 +114,24 @@ def _our_row(run: Run, columns: Sequence[str]) -> list[Cell]:
     numbers = {"tau": tau, "speedup": speedup}
     cells = [_cell(c, numbers if c == _benchmark(run) else {}) for c in columns]
     name = f"{method_of(run)} (ours, B = {footer.setting(run.config, 'tree.budget')})"
-    return [_named(name, "ours"), Cell(str(footer.setting(run.config, "model.name"))), Cell(device), *cells]
+    return [
+        _named(name, "ours"),
+        Cell("this report"),
+        Cell(str(footer.setting(run.config, "model.name"))),
+        Cell(device),
+        *cells,
+    ]
 
 
 def _their_row(row: Row, columns: Sequence[str]) -> list[Cell]:
     cells = [_cell(column, row.cells.get(column, {})) for column in columns]
-    return [_named(f"{row.method} {MARK}", row.source), Cell(row.target), Cell(row.hardware), *cells]
+    return [
+        _named(f"{row.method} {MARK}", row.source),
+        Cell(re.sub(r", arXiv [\d.]+", "", row.source)),
+        Cell(row.target),
+        Cell(row.hardware),
+        *cells,
+    ]
 
 
 def _named(text: str, source: str) -> Cell:

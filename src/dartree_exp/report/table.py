@@ -63,7 +63,10 @@ class Table:
             justify: JustifyMethod = "right" if index else "left"
             drawn.add_column(Text(header), justify=justify, overflow="fold", no_wrap=whole)
         for index, row in enumerate(self.rows):
-            drawn.add_row(*(Text(cell.text, style=f"bold {cell.style}".strip() if cell.best else cell.style) for cell in row), end_section=index in self.rules)
+            drawn.add_row(
+                *(Text(cell.text, style=f"bold {cell.style}".strip() if cell.best else cell.style) for cell in row),
+                end_section=index in self.rules,
+            )
         if not console.is_terminal:
             drawn.width = console.measure(drawn, options=console.options.update(width=1000)).maximum
         console.print()

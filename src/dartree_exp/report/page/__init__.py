@@ -45,7 +45,9 @@ def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequen
         ended=_ended(runs),
         facts=_facts(runs, tables),
         tables=[_table(table) for table in tables],
-        plots=[{"name": p.name, "title": p.title, "caption": p.caption, "svg": svg(p.draw(), themed=True)} for p in drawn],
+        plots=[
+            {"name": p.name, "title": p.title, "caption": p.caption, "svg": svg(p.draw(), themed=True)} for p in drawn
+        ],
         viewer=_script_json(viewer) if viewer else "",
         details=[
             {"name": name, "state": run.state, "folder": run.path.name, "table": _table(run_table(run))}
@@ -79,7 +81,9 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
     numbers = [counts(run.samples) for run in runs]
     verdicts = {v: sum(n["verdicts"][v] for n in numbers) for v in ("exact", "near_tie", "wrong")}  # type: ignore[index]
     done = sum(run.state == "DONE" for run in runs)
-    prompts = len({(footer.setting(r.config, "benchmark.name"), s.id) for r in runs for s in r.samples if s.error is None})
+    prompts = len(
+        {(footer.setting(r.config, "benchmark.name"), s.id) for r in runs for s in r.samples if s.error is None}
+    )
     unlike = [f"{verdicts['near_tie']} near ties"] * bool(verdicts["near_tie"])
     unlike += [f"{verdicts['wrong']} wrong"] * bool(verdicts["wrong"])
     facts = [
@@ -88,7 +92,13 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
         (str(verdicts["exact"]), "outputs identical to plain decoding", ", ".join(unlike) or "all of them"),
     ]
     for metric, label in (("tau_macro", "tau"), ("speedup", "speedup")):
-        best = [(row[0], cell) for table in tables for row in table.rows for cell in row if cell.best and metric in cell.values]
+        best = [
+            (row[0], cell)
+            for table in tables
+            for row in table.rows
+            for cell in row
+            if cell.best and metric in cell.values
+        ]
         # In large type only where one set of prompts has one best run.
         if len({id(cell) for _, cell in best}) >= 1 and len({name.values.get("run") for name, _ in best}) == 1:
             name, cell = best[0]
@@ -130,6 +140,10 @@ def _environment(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _script_json(value: Any) -> str:
     """JSON that may stand inside a script element: no text in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
+    return (
+        text.replace("&", "\\u0026")
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )

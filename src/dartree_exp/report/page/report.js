@@ -39,7 +39,7 @@
   const at = (id) => document.getElementById(id);
   const [pickRun, pickSample, slide, back, next, where, told, canvas, told2, pruned] =
     ["pick-run", "pick-sample", "slide", "back", "next", "where", "told", "canvas", "node", "pruned"].map(at);
-  const ROW = 27, GONE = 9, HEIGHT = 21, CHAR = 7.7, LONGEST = 16, GAP = 34;
+  const ROW = 25, GONE = 8, HEIGHT = 21, CHAR = 7.7, LONGEST = 16, GAP = 34;
 
   const seen = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/ /g, "·");
   const short = (text) => { const s = [...seen(text)]; return s.length > LONGEST ? s.slice(0, LONGEST - 1).join("") + "…" : s.join(""); };
@@ -68,7 +68,7 @@
     let y = 30, above = null;
     const place = (node, parent, first) => {
       node.depth = parent ? parent.depth + 1 : 0;
-      if (!first) y += node.state === "gone" && above && above.state === "gone" ? GONE : node.state === "gone" ? (ROW + GONE) / 2 : above && above.state === "gone" ? (ROW + GONE) / 2 : ROW;
+      if (!first) y += ([node, above].filter((n) => n.state === "gone").length * (GONE - ROW)) / 2 + ROW;
       Object.assign(node, { y, parent, label: short(node.text) });
       node.width = node.state === "gone" ? 8 : [...node.label].length * CHAR + 14;
       widths[node.depth] = Math.max(widths[node.depth] || 0, node.width);
@@ -87,11 +87,13 @@
     const { placed, columns, width, height } = layout(round, pruned.checked);
     const svg = make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "draft tree" });
     columns.forEach((x, depth) => { make("text", { x, y: 9, class: "axis" }, svg).textContent = depth ? depth : "root"; });
-    const drawn = [...placed].sort((a, b) => (a.state === "accepted") - (b.state === "accepted"));
+    const order = { gone: 0, verified: 1, bonus: 2, accepted: 3 };
+    const drawn = [...placed].sort((a, b) => order[a.state] - order[b.state]); // the path lies on top
     for (const node of drawn) {
       if (!node.parent) continue;
       const [x0, y0, x1, y1] = [node.parent.x + node.parent.width, node.parent.y, node.x, node.y];
-      const d = y0 === y1 ? `M${x0} ${y0}H${x1}` : `M${x0} ${y0}C${x0 + 16} ${y0} ${x0 + 4} ${y1} ${Math.min(x0 + 24, x1)} ${y1}H${x1}`;
+      const trunk = x0 + 11, bend = Math.min(8, y1 - y0);
+      const d = y0 === y1 ? `M${x0} ${y0}H${x1}` : `M${trunk} ${y0}V${y1 - bend}Q${trunk} ${y1} ${trunk + bend} ${y1}H${x1}`;
       make("path", { d, class: node.state }, svg);
     }
     for (const node of placed) {
@@ -138,7 +140,12 @@
     tell(round);
     draw(round);
   }
-  function start() { slide.max = sample().rounds.length - 1; slide.value = 0; show(); }
+  function start() { // with the round that went farthest
+    const advanced = sample().rounds.map((round) => round.state.filter((state) => state === 2).length);
+    slide.max = advanced.length - 1;
+    slide.value = advanced.indexOf(Math.max(...advanced));
+    show();
+  }
   function fill(select, names) { select.replaceChildren(...names.map((name, i) => new Option(name, i))); }
   function chooseRun() {
     const run = runs[pickRun.value];
@@ -159,5 +166,6 @@
     if (event.key === "ArrowLeft") { step(-1); event.preventDefault(); }
     if (event.key === "ArrowRight") { step(1); event.preventDefault(); }
   });
+  pickRun.value = runs.length - 1;
   chooseRun();
 })();

@@ -30,7 +30,9 @@ def curves(series: Sequence[Curve], setting: str, number: str) -> Figure:
         for index, curve in enumerate(series):
             style = look(index)
             axes.plot(curve.x, [_or_nan(e.value) for e in curve.y], label=curve.name, **style)
-            low, high = ([_or_nan(end) for end in ends] for ends in zip(*((e.low, e.high) for e in curve.y), strict=True))
+            low, high = (
+                [_or_nan(end) for end in ends] for ends in zip(*((e.low, e.high) for e in curve.y), strict=True)
+            )
             axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.13, linewidth=0)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()

@@ -31,15 +31,13 @@ def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
 
 def stage_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
     """Milliseconds per round by stage, stacked, one bar a run; the sum stands at its end."""
-    with canvas(width=WIDTH * 1.35, height=max(HEIGHT * 0.6, 0.36 * len(rows) + 1.3)) as (figure, [axes]):
+    with canvas(width=WIDTH * 1.1, height=max(HEIGHT * 0.6, 0.36 * len(rows) + 1.3)) as (figure, [axes]):
         names = list(rows)
         left = np.zeros(len(names))
         for index, stage in enumerate(STAGES):
             widths = np.array([rows[name].get(stage, 0.0) for name in names])
             colour = COLOURS[index % len(COLOURS)]
-            axes.barh(
-                names, widths, left=left, height=0.62, label=stage, color=colour, edgecolor="none"
-            )
+            axes.barh(names, widths, left=left, height=0.62, label=stage, color=colour, edgecolor="none")
             left += widths
         for place, total in enumerate(left):
             axes.annotate(f"{total:.1f}", (total, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
@@ -86,7 +84,13 @@ def _grouped(axes, series: Mapping[str, Sequence[Estimate]]) -> None:
         low, high = (np.array([np.nan if v is None else v for v in ends]) for ends in _ends(points))
         errors = np.nan_to_num(np.array([values - low, high - values])).clip(0)
         colour = COLOURS[index % len(COLOURS)]
-        axes.bar(at, values, width * 0.92, label=name, color=colour,)
+        axes.bar(
+            at,
+            values,
+            width * 0.92,
+            label=name,
+            color=colour,
+        )
         axes.errorbar(at, values, errors, fmt="none", ecolor="#656d76", elinewidth=1)
     axes.set_xticks(range(max(len(points) for points in series.values())))
     axes.grid(axis="x", visible=False)

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(loose) > 1:
             tables += comparison(loose, console, options.baseline)
         if options.published:
-            tables += _published(found, console)
+            tables += _published(found, console, options)
         if options.plots is not None:
             _write_plots(found, options.plots)
         if options.html is not None:
@@ -107,10 +107,14 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
     return 0
 
 
-def _published(runs: Sequence[Run], console: Console) -> list[Table]:
+def _published(runs: Sequence[Run], console: Console, options: argparse.Namespace) -> list[Table]:
     from dartree_exp.report.published import published_tables
 
     tables = published_tables(in_order(runs))
+    if tables and len(options.folders) == 1:
+        write_atomic(options.folders[0] / "published.md", "\n".join(table.markdown() for table in tables))
+        if options.latex:
+            _write_latex(options.folders[0] / "published.tex", tables)
     for table in tables:
         table.print(console)
     if not tables:

@@ -113,7 +113,8 @@ def _grids(group: Group) -> Iterator[Plot]:
 
 def _is_grid(grid: dict[tuple[float, float], Run]) -> bool:
     widths, budgets = ({key[i] for key in grid} for i in (0, 1))
-    return len(widths) > 1 and len(budgets) > 1 and len(grid) > max(len(widths), len(budgets))
+    # Two curves that cross in one point, one over widths and one over budgets, are no grid.
+    return len(widths) > 1 and len(budgets) > 1 and 3 * len(grid) >= 2 * len(widths) * len(budgets)
 
 
 def _heat_map(grid: dict[tuple[float, float], Run], metric: str, number: str) -> Callable[[], Figure]:

@@ -105,7 +105,7 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
     ]
     title = f"beside published numbers, T = {temperature:g}"
     rules = frozenset({len(ours) - 1})
-    return Table(title, ["method", "source", "target", "hardware", *columns], rows, notes, rules)
+    return Table(title, ["method", *columns], rows, notes, rules)
 
 
 def _our_row(run: Run, columns: Sequence[str]) -> list[Cell]:
@@ -113,29 +113,19 @@ def _our_row(run: Run, columns: Sequence[str]) -> list[Cell]:
     device = str(footer.setting(run.environment, "device_details.name") or footer.setting(run.environment, "cpu.model"))
     numbers = {"tau": tau, "speedup": speedup}
     cells = [_cell(c, numbers if c == _benchmark(run) else {}) for c in columns]
-    name = f"{method_of(run)} (ours, B = {footer.setting(run.config, 'tree.budget')})"
-    return [
-        _named(name, "ours"),
-        Cell("this report"),
-        Cell(str(footer.setting(run.config, "model.name"))),
-        Cell(device),
-        *cells,
-    ]
+    name = f"{method_of(run)} (B = {footer.setting(run.config, 'tree.budget')})"
+    return [_named(name, "this report", str(footer.setting(run.config, "model.name")), device), *cells]
 
 
 def _their_row(row: Row, columns: Sequence[str]) -> list[Cell]:
     cells = [_cell(column, row.cells.get(column, {})) for column in columns]
-    return [
-        _named(f"{row.method} {MARK}", row.source),
-        Cell(re.sub(r", arXiv [\d.]+", "", row.source)),
-        Cell(row.target),
-        Cell(row.hardware),
-        *cells,
-    ]
+    source = re.sub(r", arXiv [\d.]+", "", row.source)
+    return [_named(f"{row.method} {MARK}", source, row.target, row.hardware), *cells]
 
 
-def _named(text: str, source: str) -> Cell:
-    return Cell(text, {"method": text, "source": source})
+def _named(method: str, source: str, target: str, hardware: str) -> Cell:
+    values = {"method": method, "source": source, "target": target, "hardware": hardware}
+    return Cell(f"{method}\n{target}, {hardware}\n{source}", values, f"{method}: {target}, {hardware}, {source}")
 
 
 def _cell(column: str, numbers: dict[str, Any]) -> Cell:

@@ -57,14 +57,14 @@ def print_tree(console: Console, tree: TreeRecord, round_: RoundRecord | None = 
     stack = [(0, drawn)]
     while stack:
         node, branch = stack.pop()
+        if node == tree.accepted[-1]:
+            branch.add(Text(f"{visible(tree.text(tree.bonus))}  the target's own token", style="yellow"))
         for child in children[node]:
             if child in verified:
                 stack.append((child, branch.add(_label(tree, child, child in accepted))))
         cut = [child for child in children[node] if child not in verified]
         if cut:
             branch.add(Text(_cut(tree, cut, children), style="dim"))
-        if node == tree.accepted[-1]:
-            branch.add(Text(f"{visible(tree.text(tree.bonus))}  the target's own token", style="yellow"))
     console.print(_head(tree, round_, len(verified) - 1))
     console.print(drawn)
 

@@ -39,7 +39,7 @@
   const at = (id) => document.getElementById(id);
   const [pickRun, pickSample, slide, back, next, where, told, canvas, told2, pruned] =
     ["pick-run", "pick-sample", "slide", "back", "next", "where", "told", "canvas", "node", "pruned"].map(at);
-  const ROW = 25, GONE = 8, HEIGHT = 21, CHAR = 7.7, LONGEST = 16, GAP = 34;
+  const ROW = 25, GONE = 6.5, HEIGHT = 21, CHAR = 7.7, LONGEST = 16, GAP = 34;
 
   const seen = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/ /g, "·");
   const short = (text) => { const s = [...seen(text)]; return s.length > LONGEST ? s.slice(0, LONGEST - 1).join("") + "…" : s.join(""); };
@@ -99,7 +99,7 @@
     for (const node of placed) {
       const group = make("g", { class: `node ${node.state}`, "data-node": node.i }, svg);
       if (node.state === "gone") {
-        make("circle", { cx: node.x + 4, cy: node.y, r: 2.8 }, group);
+        make("circle", { cx: node.x + 4, cy: node.y, r: 2.4 }, group);
       } else {
         const box = { x: node.x, y: node.y - HEIGHT / 2, width: node.width, height: HEIGHT, rx: 6 };
         make("rect", box, group);

@@ -31,13 +31,13 @@ def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
 
 def stage_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
     """Milliseconds per round by stage, stacked, one bar a run; the sum stands at its end."""
-    with canvas(width=WIDTH * 1.1, height=max(HEIGHT * 0.6, 0.36 * len(rows) + 1.3)) as (figure, [axes]):
+    with canvas(width=WIDTH * 1.1, height=max(HEIGHT * 0.85, 0.36 * len(rows) + 1.3)) as (figure, [axes]):
         names = list(rows)
         left = np.zeros(len(names))
         for index, stage in enumerate(STAGES):
             widths = np.array([rows[name].get(stage, 0.0) for name in names])
             colour = COLOURS[index % len(COLOURS)]
-            axes.barh(names, widths, left=left, height=0.62, label=stage, color=colour, edgecolor="none")
+            axes.barh(names, widths, left=left, height=0.55, label=stage, color=colour, edgecolor="none")
             left += widths
         for place, total in enumerate(left):
             axes.annotate(f"{total:.1f}", (total, place), (4, 0), textcoords="offset points", va="center", fontsize=9)

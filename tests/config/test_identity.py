@@ -10,7 +10,7 @@ from dartree_exp.config import Config, compose, config_hash
 from dartree_exp.config.identity import HASH_DIGITS
 from dartree_exp.config.knobs import knobs
 
-NOT_RESULTS = ("output", "force", "method", "tracker.", "sweep.", "model.drafters")
+NOT_RESULTS = ("output", "force", "method", "tracker.", "record.", "sweep.", "model.drafters")
 
 
 @pytest.fixture(scope="module")

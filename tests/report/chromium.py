@@ -7,6 +7,8 @@ import os
 import select
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -131,3 +133,18 @@ class Chromium:
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(line)
+
+
+def main() -> None:
+    """The screenshots of docs/images: `python tests/report/chromium.py report.html docs/images`."""
+    page, folder = (Path(argument).resolve() for argument in sys.argv[1:])
+    with tempfile.TemporaryDirectory() as profile, Chromium(Path(profile)) as browser:
+        browser.open(page)
+        browser.run("document.documentElement.style.scrollBehavior = 'auto'")
+        for part in ("top", "plots", "trees"):
+            if browser.run(f"(at = document.getElementById('{part}')) && (at.scrollIntoView(), true)"):
+                browser.screenshot(folder / f"report_{part}.png")
+
+
+if __name__ == "__main__":
+    main()

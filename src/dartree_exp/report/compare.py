@@ -18,8 +18,8 @@ from dartree_exp.metrics import counts
 from dartree_exp.records import RecordError, Run, SampleRecord
 from dartree_exp.records.files import write_atomic
 from dartree_exp.report import footer
-from dartree_exp.report.labels import Group, group_runs
-from dartree_exp.report.table import Cell, Table, interval
+from dartree_exp.report.labels import Group, group_runs, method_names
+from dartree_exp.report.table import NONE, Cell, Table, interval
 from dartree_exp.report.tables import also, lossless, method_of
 from dartree_exp.stats import LEAST_PAIRS, best_of, estimate, paired_difference
 
@@ -174,19 +174,17 @@ def _by_category(group: Group, categories: Sequence[str]) -> Table:
 
 def _overview(groups: Sequence[Group]) -> Table:
     """Methods against settings: tau and speedup of each, as the papers' main tables."""
-    names = list(dict.fromkeys(name for group in groups for name in group.names))
-    rows = {name: [Cell(name.replace(" ", "\n"), {"run": name}, name)] for name in names}
+    names = method_names([run for group in groups for run in group.runs])
+    rows = {name: [Cell(name.replace(" ", "\n"), {"run": name}, name)] for name in names.values()}
     for column, group in enumerate(groups, start=1):
-        for name in names:
-            rows[name].append(Cell("–"))
-        for name, run in zip(group.names, group.runs, strict=True):
+        for row in rows.values():
+            row.append(Cell(NONE))
+        for run in group.runs:
             tau, speedup = (estimate(run.samples, metric) for metric in ("tau_macro", "speedup"))
-            shown = [f"{x.value:.2f}{unit}" if x.value is not None else "–" for x, unit in ((tau, ""), (speedup, "×"))]
+            shown = [f"{x.value:.2f}{unit}" if x.value is not None else NONE for x, unit in ((tau, ""), (speedup, "×"))]
             values = {"tau_macro": tau.value, "speedup": speedup.value}
-            rows[name][column] = _counted(Cell("\n".join(shown), values, " / ".join(shown)), run.samples)
-        present = [i for i, name in enumerate(names) if name in group.names]
-        chosen = [rows[names[i]] for i in present]
-        _mark(chosen, column, [group.runs[group.names.index(names[i])].samples for i in present], "tau_macro")
+            rows[names[run.path]][column] = _counted(Cell("\n".join(shown), values, " / ".join(shown)), run.samples)
+        _mark([rows[names[run.path]] for run in group.runs], column, [run.samples for run in group.runs], "tau_macro")
     notes = [
         "tau macro, then speedup; intervals in the tables below; bold: best tau, by the same rule as there",
         *footer.stamp([run for group in groups for run in group.runs]),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dartree_exp.records import Run
@@ -11,7 +13,10 @@ from dartree_exp.report.tables import method_of
 
 _NOT_COMPARED = ("force", "output", "record", "sweep", "tracker", "method")
 _METHOD_PARTS = ("drafter", "tree", "budget")
+_OF_TARGET = ("drafter.path",)  # every target has its own
 _LAW = ("model.name", "model.path", "benchmark.name", "benchmark.version")
+
+_Law = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -29,15 +34,12 @@ class Group:
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Groups in the order of their first run. Seeds and caps on prompts do not split: pairing takes what is shared."""
-    members: dict[tuple[str, ...], list[Run]] = {}
-    flats: dict[tuple[str, ...], dict[str, str]] = {}
+    members: dict[_Law, list[Run]] = {}
+    flats: dict[_Law, dict[str, str]] = {}
     for run in runs:
-        flat = flatten(run.config)
-        law = {
-            key: flat[key] for key in flat if key in _LAW or (key.startswith("decoding.") and key != "decoding.seed")
-        }
-        flats.setdefault(tuple(law.items()), law)
-        members.setdefault(tuple(law.items()), []).append(run)
+        law = _law(flatten(run.config))
+        flats.setdefault(law, dict(law))
+        members.setdefault(law, []).append(run)
     titles = [" ".join(part) for part in _apart(list(flats.values()))]
     return [Group(title, runs, *name_runs(runs)) for title, runs in zip(titles, members.values(), strict=True)]
 
@@ -67,6 +69,19 @@ def name_settings(methods: Sequence[str], flat: Sequence[Mapping[str, str]]) -> 
     return names, [key for key in outer if key not in shown]
 
 
+def method_names(runs: Sequence[Run]) -> dict[Path, str]:
+    """Names by folder that say nothing of target, prompts or decoding, so that a method has one name in all of them.
+
+    Runs of one group that such names cannot tell apart (two seeds, two thread counts) get their folder's name appended.
+    """
+    flat = [flatten(run.config) for run in runs]
+    inner = [{k: v for k, v in f.items() if k.split(".")[0] in _METHOD_PARTS and k not in _OF_TARGET} for f in flat]
+    names, _ = name_settings([method_of(run) for run in runs], inner)
+    seen = Counter((name, _law(f)) for name, f in zip(names, flat, strict=True))
+    told = zip(runs, names, flat, strict=True)
+    return {run.path: f"{name} {run.path.name}" if seen[name, _law(f)] > 1 else name for run, name, f in told}
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Dotted key -> value as text."""
     flat: dict[str, str] = {}
@@ -81,6 +96,12 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def compared(config: Mapping[str, Any]) -> dict[str, str]:
     """The flat settings that a comparison looks at: not where a result goes or what it is called."""
     return {key: value for key, value in flatten(config).items() if key.split(".")[0] not in _NOT_COMPARED}
+
+
+def _law(flat: Mapping[str, str]) -> _Law:
+    """What the runs of a group have in common: target, prompts, the law of decoding."""
+    chosen = (k for k in flat if k in _LAW or (k.startswith("decoding.") and k != "decoding.seed"))
+    return tuple(sorted((key, flat[key]) for key in chosen))
 
 
 def _apart(flat: Sequence[Mapping[str, str]]) -> list[list[str]]:

@@ -3,7 +3,7 @@
 import numpy as np
 from omegaconf import OmegaConf
 
-from dartree_exp.records import RunFolder, SampleRecord
+from dartree_exp.records import RoundRecord, RunFolder, SampleRecord, TreeRecord
 
 
 def sample(id, lengths, emitted=None, *, turn=0, category="math", seconds=1.0, ar_seconds=4.0, **changes):
@@ -46,7 +46,18 @@ ENVIRONMENT = {
 }
 
 
-def write_run(path, samples, *, budget=64, method="dartree_pruned", end=RunFolder.done, environment=None, **settings):
+def write_run(
+    path,
+    samples,
+    *,
+    budget=64,
+    method="dartree_pruned",
+    end=RunFolder.done,
+    environment=None,
+    rounds=(),
+    trees=(),
+    **settings,
+):
     """A run folder as a run leaves it; `settings` are further lines of its configuration, `a.b=value` as `a__b`."""
     config = {
         "method": method,
@@ -69,7 +80,8 @@ def write_run(path, samples, *, budget=64, method="dartree_pruned", end=RunFolde
         folder.write_environment(ENVIRONMENT | (environment or {}))
         for record in samples:
             record.method = method
-            folder.append(record)
+            key = record.key
+            folder.append(record, [r for r in rounds if r.sample_key == key], [t for t in trees if t.sample_key == key])
         end(folder)
     return path
 
@@ -87,3 +99,58 @@ def mini_run(shift=0, seed=0, prompts=4, **options):
             sample(f"p{index}", lengths, category=category, seconds=seconds, ar_seconds=0.04 * tokens, **options)
         )
     return run
+
+
+def recorded_run(path, text=" tail", **options):
+    """A run of one prompt and three rounds whose trees are recorded: four nodes verified of six scored.
+
+    Round r accepts r + 1 drafts along nodes 1, 2, 3; node 5 is node 3's sibling, nodes 4 and 6 were pruned.
+    text: of the target's own token in every round.
+    """
+    lengths = [2, 3, 4]
+    record = sample("a", lengths)
+    parents, verified = [-1, 0, 1, 2, 0, 2, 4], [0, 1, 2, 3, 5]
+    texts = {str(10 + i): f" w{i}" for i in range(7)} | {"99": text}
+    trees = [
+        TreeRecord(
+            id="a",
+            turn=0,
+            round=index,
+            tokens=[10 + i for i in range(7)],
+            parents=parents,
+            scores=[
+                0.0,
+                *(round(depth * np.log(0.5) - 0.01 * (i > 3), 4) for i, depth in enumerate((1, 2, 3, 1, 3, 2), 1)),
+            ],
+            ranks=[-1, 0, 0, 0, 1, 1, 0],
+            verified=verified,
+            accepted=[0, 1, 2, 3][:length],
+            bonus=99,
+            context="once upon",
+            texts=texts,
+        )
+        for index, length in enumerate(lengths)
+    ]
+    rounds = [
+        RoundRecord(
+            id="a",
+            turn=0,
+            round=index,
+            start=3 + sum(lengths[:index]),
+            root=10,
+            accepted=list(range(1, length)),
+            accepted_tokens=[10 + i for i in range(1, length)],
+            accepted_ranks=[0] * (length - 1),
+            bonus=99,
+            tree_size=4,
+            supertree_size=6,
+            tree_depth=3,
+            tokens_advanced=length,
+            emitted=length,
+            time={"draft": 0.01, "verify": 0.02},
+            accepted_places=[0] * (length - 1),
+            path_children=[1, 1, 2, 0][:length],
+        )
+        for index, length in enumerate(lengths)
+    ]
+    return write_run(path, [record], rounds=rounds, trees=trees, **options)

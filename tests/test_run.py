@@ -168,3 +168,29 @@ def test_turns_see_plain_decodings_answer(tmp_path, monkeypatch):
     assert first.ids == first.ar_ids and len(seen[1]) == len(seen[0]) + 1 + len(answer_words) + 1 + len(
         ["second", "one"]
     )
+
+
+@pytest.mark.parametrize(("trees", "prompts"), [("0", 0), ("2", 2), ("all", 3)])
+def test_trees_of_the_first_prompts_are_recorded_and_agree_with_the_rounds(tmp_path, trees, prompts):
+    done = start(tmp_path, "drafter=oracle", "tree=pruned", "tree.width=4", "tree.budget=6", f"record.trees={trees}")
+    recorded = {tree.sample_key for tree in done.trees}
+    assert len(recorded) == prompts
+    rounds = {(r.sample_key, r.round): r for r in done.rounds}
+    assert len(done.trees) == sum(r.sample_key in recorded for r in done.rounds)
+    samples = {s.key: s for s in done.samples}
+    for tree in done.trees:
+        r = rounds[tree.sample_key, tree.round]
+        assert len(tree.tokens) - 1 == r.supertree_size > r.tree_size == len(tree.verified) - 1
+        assert [tree.tokens[node] for node in tree.accepted] == [r.root, *r.accepted_tokens] and tree.bonus == r.bonus
+        assert [tree.verified.index(node) for node in tree.accepted[1:]] == r.accepted
+        assert [tree.ranks[node] for node in tree.accepted[1:]] == r.accepted_ranks
+        children = [[n for n in below if n in tree.verified] for below in tree.children()]
+        assert [len(children[node]) for node in tree.accepted] == r.path_children
+        steps = zip(tree.accepted[:-1], tree.accepted[1:], strict=True)
+        assert [children[parent].index(child) for parent, child in steps] == r.accepted_places
+        assert samples[tree.sample_key].text.startswith(tree.context)
+
+
+def test_recording_trees_changes_no_result(tmp_path):
+    """Neither the run's identity nor its ids: the same folder, whatever was asked for."""
+    assert config_hash(compose([*TOY, "record.trees=all"])) == config_hash(compose(TOY))

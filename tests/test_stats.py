@@ -5,7 +5,7 @@ import pytest
 
 from dartree_exp import stats
 from dartree_exp.metrics import METRICS
-from dartree_exp.stats import Estimate, bootstrap, estimate, paired_difference
+from dartree_exp.stats import LEAST_PAIRS, Estimate, best_of, bootstrap, estimate, paired_difference
 from sample_records import sample
 
 QUOTIENT = METRICS["tau_macro"].value
@@ -114,3 +114,26 @@ def test_resamples_without_any_round_are_left_out():
     assert estimate(run, "tau_macro").low == 4
     table = np.array([[3.0, 1.0], [0.0, 0.0]])
     assert bootstrap(table, QUOTIENT) == Estimate(3.0, 3.0, 3.0)
+
+
+def test_the_best_is_better_than_every_other_one_or_there_is_none():
+    taus = np.random.default_rng(7).integers(2, 14, 30)
+    low, high = run_of(taus), run_of(taus + 1)
+    assert best_of([low, high, run_of(taus - 1)], "tau_macro") == 1
+    # As good as the best on half of the prompts, and the other way round on the others: nobody is.
+    rival = run_of(taus + 1 + np.tile([-1, 1], 15))
+    assert best_of([low, high, rival], "tau_macro") is None
+    assert best_of([high, high], "tau_macro") is None
+    assert best_of([high], "tau_macro") is None and best_of([], "tau_macro") is None
+
+
+def test_plain_decoding_has_no_tau_and_takes_no_best_away():
+    taus = np.random.default_rng(7).integers(2, 14, 30)
+    plain = [sample(f"p{i}", [], emitted=9) for i in range(30)]
+    assert best_of([plain, run_of(taus), run_of(taus + 1)], "tau_macro") == 2
+
+
+def test_a_handful_of_prompts_makes_no_best():
+    taus = np.arange(2, 2 + LEAST_PAIRS)
+    assert best_of([run_of(taus), run_of(taus + 3)], "tau_macro") == 1
+    assert best_of([run_of(taus[1:]), run_of(taus[1:] + 3)], "tau_macro") is None

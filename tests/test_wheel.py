@@ -63,7 +63,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(checkout: Path, wheel: Pat
     in_checkout = {f"dartree_exp/conf/{f.relative_to(checkout / 'conf')}" for f in (checkout / "conf").rglob("*.yaml")}
     in_checkout |= {f"dartree_exp/kernels/{file.name}" for file in (checkout / "kernels").glob("*.py")}
     package = checkout / "src" / "dartree_exp"
-    for kind in ("*.py", "*.jsonl", "*.safetensors"):
+    for kind in ("*.py", "*.jsonl", "*.safetensors", "report/**/*.yaml", "report/page/report.*"):
         files = (file.relative_to(package.parent) for file in package.rglob(kind))
         in_checkout |= {str(file) for file in files if "kernels" not in file.parts}
     assert in_checkout <= set(names), sorted(in_checkout - set(names))

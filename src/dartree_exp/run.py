@@ -25,6 +25,7 @@ from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.environment import describe_environment
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.schema import RoundRecord, SampleRecord
+from dartree_exp.records.trees import TreeRecord, branches, tree_record
 from dartree_exp.report.live import LiveLine
 from dartree_exp.report.tables import run_tables
 from dartree_exp.summary import summarise
@@ -35,6 +36,7 @@ from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
 
 WARM_UP_TOKENS = 8
+CONTEXT_TOKENS = 32  # of the answer, kept before the root of a recorded tree
 
 
 class PromptTooLongError(ValueError):
@@ -142,6 +144,7 @@ def check_length(arms: Arms, ids: list[int]) -> None:
 def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecord]:
     """One line per round of a sample."""
     for r in decoded.rounds:
+        places, offered = branches(r.tree.parents.tolist(), r.tree.scores.tolist(), r.accepted)
         ranks = None if r.tree.ranks is None else r.tree.ranks[r.accepted[1:]].tolist()
         yield RoundRecord(
             id=sample.id,
@@ -159,7 +162,16 @@ def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecor
             tokens_advanced=r.tokens_advanced,
             emitted=r.emitted,
             time=r.time,
+            accepted_places=places,
+            path_children=offered,
         )
+
+
+def tree_records(sample: SampleRecord, decoded: Decoded, decode: Callable[[list[int]], str]) -> Iterator[TreeRecord]:
+    """The draft tree of every round of a sample, for the viewer. decode: ids -> text."""
+    for r in decoded.rounds:
+        before = r.start - sample.prompt_tokens  # of the answer's ids, the root left out
+        yield tree_record(sample, r, decode, context=sample.ids[max(0, before - CONTEXT_TOKENS) : before])
 
 
 def run(config: Config, folder: RunFolder) -> None:
@@ -179,8 +191,11 @@ def run(config: Config, folder: RunFolder) -> None:
     try:
         with LiveLine(turns, console, folder.samples(), method) as live:
             for index, prompt in enumerate(prompts):
-                for sample, rounds in decode_prompt(arms, prompt, folder, ar_first=index % 2 == 0):
-                    folder.append(sample, rounds)
+                for sample, decoded in decode_prompt(arms, prompt, folder, ar_first=index % 2 == 0):
+                    rounds = list(round_records(sample, decoded))
+                    viewed = config.record.trees == "all" or index < int(config.record.trees)
+                    trees = tree_records(sample, decoded, arms.target.tokenizer.decode) if viewed else ()
+                    folder.append(sample, rounds, trees)
                     tracker.log_sample(sample, rounds)
                     live.update(sample)
                     for note in notable(sample):
@@ -218,7 +233,7 @@ def notable(sample: SampleRecord) -> Iterator[str]:
 
 def decode_prompt(
     arms: Arms, prompt: Prompt, folder: RunFolder, ar_first: bool
-) -> Iterator[tuple[SampleRecord, list[RoundRecord]]]:
+) -> Iterator[tuple[SampleRecord, Decoded]]:
     """The turns of a prompt that are not on disk yet; history is plain decoding's answer, the same for every method."""
     done = {sample.turn: sample for sample in folder.samples() if sample.id == prompt.id}
     codec = arms.target.tokenizer
@@ -229,7 +244,7 @@ def decode_prompt(
         if sample is None:
             ids = codec.encode_chat(messages, arms.config.decoding.enable_thinking)
             sample, decoded = decode_turn(arms, prompt, turn, ids, ar_first)
-            yield sample, list(round_records(sample, decoded))
+            yield sample, decoded
         messages.append({"role": "assistant", "content": codec.decode(sample.ar_ids)})
 
 

@@ -16,6 +16,9 @@ from dartree_exp.metrics import METRICS, Metric, prompt_sums, ratio
 from dartree_exp.records.schema import SampleRecord
 
 LEVEL, REPLICATES, SEED = 0.95, 5000, 0
+LEAST_PAIRS = (
+    6  # for a best: of five prompts, all have one sign by chance in 6 % of cases, too often for any 95 % claim
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,26 @@ def paired_difference(
     none = 1.0 if as_ratio else 0.0
     separable = result.low is not None and result.high is not None and not result.low <= none <= result.high
     return Paired(result, len(ids), mismatched, separable)
+
+
+def best_of(runs: Sequence[Sequence[SampleRecord]], metric: Metric | str) -> int | None:
+    """Index of the run that beats every other one: each paired difference's interval lies above zero.
+
+    None below two runs, or where some difference cannot be told from zero or has fewer than LEAST_PAIRS prompts: then
+    no run is the best.
+    """
+    values = [estimate(samples, metric).value for samples in runs]
+    leader = max(range(len(runs)), key=lambda i: -np.inf if values[i] is None else values[i], default=0)
+    if len(runs) < 2 or values[leader] is None:
+        return None
+    for index, samples in enumerate(runs):
+        # A run for which the number is not defined (plain decoding has no tau) has no claim to be the best.
+        if index == leader or values[index] is None:
+            continue
+        paired = paired_difference(runs[leader], samples, metric)
+        if paired.n < LEAST_PAIRS or paired.estimate.low is None or paired.estimate.low <= 0:
+            return None
+    return leader
 
 
 def _by_turn(samples: Iterable[SampleRecord], metric: Metric) -> dict[tuple[str, int], tuple[str, np.ndarray]]:

@@ -11,7 +11,7 @@ from dartree_exp.config.identity import HASH_DIGITS
 from dartree_exp.config.knobs import knobs
 from dartree_exp.config.schema import TREES
 
-NOT_RESULTS = ("output", "force", "method", "tracker.", "sweep.", "model.drafters")
+NOT_RESULTS = ("output", "force", "method", "tracker.", "record.", "sweep.", "model.drafters")
 
 
 @pytest.fixture(scope="module")

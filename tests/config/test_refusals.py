@@ -49,6 +49,8 @@ RANGES = [
     ("tree.candidates=0", ["tree.candidates=0", "an integer >= 1, or all"]),
     ("tree.candidates=al", ["tree.candidates=al", "did you mean all?"]),
     ("tree.children=0", ["tree.children=0", "an integer >= 1, or null"]),
+    ("record.trees=-1", ["record.trees=-1", "an integer >= 0, or all"]),
+    ("record.trees=al", ["record.trees=al", "did you mean all?"]),
     ("tree.depth=0", ["tree.depth=0", "an integer >= 1, or null"]),
     ("tree.scoring=conditonal", ["tree.scoring=conditonal", "marginal, static", "did you mean conditional?"]),
     ("decoding.temperature=-1", ["decoding.temperature=-1.0", "a number >= 0"]),

@@ -126,3 +126,58 @@ def test_names_show_what_differs_and_nothing_else(tmp_path):
     assert names[3] == "dartree_pruned tree.budget=64 tree.width=8" and len(set(names)) == 4
     names, _ = named({}, {})
     assert len(set(names)) == 2 and names[0].startswith("dartree_pruned ")
+
+
+def test_the_best_is_bold_only_where_every_difference_says_so(sweep):
+    tables = comparison(folders(sweep), output=sweep)
+    assert [[cell.best for cell in row].index(True) for row in tables[0].rows if any(c.best for c in row)] == [2]
+    assert tables[0].rows[2][2].best and "**5.10 [4.79, 5.40]**" in tables[0].markdown()
+    assert any(note.startswith("bold: the best") for note in tables[0].notes)
+    assert not any(cell.best for row in tables[1].rows for cell in row)  # four prompts a category are too few
+    write_run(sweep / "d", mini_run(2), method="domino")  # as good as the best
+    assert not any(cell.best for row in comparison(folders(sweep))[0].rows for cell in row)
+
+
+def test_wrong_outputs_are_never_the_best(sweep):
+    bad = mini_run(3)
+    bad[0].verdict, bad[0].verdict_detail = "wrong", {"index": 1}
+    write_run(sweep / "d", bad, method="domino")
+    assert not any(cell.best for row in comparison(folders(sweep))[0].rows for cell in row)
+
+
+def test_loops_and_caps_are_counted_beside_the_cells_they_flatter(sweep):
+    run = mini_run(1)
+    run[0].degenerate = True
+    run[0].finish = run[3].finish = "length"
+    write_run(sweep / "d", run, method="domino")
+    row = next(row for row in comparison(folders(sweep))[1].rows if row[0].text == "domino")
+    assert row[1].markdown.endswith("n = 4, 1 looping, 2 capped") and row[2].markdown.endswith("n = 4")
+
+
+def test_every_table_says_on_what_and_how_it_was_measured(sweep):
+    write_run(sweep / "d", mini_run(), benchmark__name="gsm8k")
+    tables = comparison(folders(sweep))
+    assert len(tables) == 5
+    for table in tables:
+        notes = "\n".join(table.notes)
+        for piece in ("Some CPU (2 cores), 2 threads, bf16", "benchmark mini 1", "mean over turns", "n counts prompts"):
+            assert piece in notes or (piece == "benchmark mini 1" and "gsm8k" in table.title), (table.title, piece)
+        assert "every budget and other setting comes from the configuration" in notes
+
+
+def test_each_setting_gets_its_own_table_and_an_overview_stands_first(sweep):
+    write_run(sweep / "e", mini_run(2), budget=128, benchmark__name="gsm8k")
+    write_run(sweep / "f", mini_run(0), method="dflash", tree__name="chain", benchmark__name="gsm8k")
+    tables = comparison(folders(sweep), output=sweep)
+    titles = [table.title for table in tables if "category" not in table.title]
+    assert titles == ["overview", "comparison: benchmark=mini", "comparison: benchmark=gsm8k"]
+    overview = tables[0]
+    assert list(overview.headers) == ["run", "benchmark=mini", "benchmark=gsm8k"]
+    shown = {row[0].markdown: [cell.markdown or cell.text for cell in row[1:]] for row in overview.rows}
+    assert shown["dflash"][0].startswith("3.10 / ") and shown["dflash"][0].endswith("n = 12")
+    assert set(shown) == {"dflash", "dartree_pruned tree.budget=16", "dartree_pruned tree.budget=128"}
+    assert shown["dartree_pruned tree.budget=16"][1] == "–" and shown["dartree_pruned tree.budget=128"][1][:4] == "5.10"
+    # Differences are taken inside a setting, where the prompts are the same.
+    rows = {row[0].text.split("\n")[0]: row for row in tables[3].rows}
+    assert rows["dflash"][3].text == "baseline" and rows["dartree_pruned"][3].text.startswith("+2.00")
+    assert {row["settings"] for row in csv_rows(sweep / "comparison.csv")} == {"benchmark=mini", "benchmark=gsm8k"}

@@ -40,6 +40,7 @@ def test_order_and_links_survive():
         tree = subtree(supertree, kept).validate(8)
         assert list(paths(tree)) == [everything[node - 1] for node in kept]
         assert torch.equal(tree.ranks[1:], supertree.ranks[kept])
+        assert tree.supertree is supertree and tree.kept.tolist() == [0, *kept.tolist()]
 
 
 def test_a_positive_bonus_breaks_closure():

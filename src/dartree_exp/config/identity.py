@@ -13,7 +13,7 @@ HASH_DIGITS = 12
 
 # Where a result goes, who is told and what it is called do not change it. `drafter.path` says which of the target's
 # drafters was used.
-_NOT_RESULTS = ("output", "force", "tracker", "sweep", "method")
+_NOT_RESULTS = ("output", "force", "tracker", "record", "sweep", "method")
 _NOT_READ = {
     "chain": ("width", "beta"),
     "heap": ("width", "beta"),

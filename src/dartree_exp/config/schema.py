@@ -170,6 +170,17 @@ class TrackerConfig:
 
 
 @dataclass(kw_only=True)
+class RecordConfig:
+    """What is written down beyond samples and rounds."""
+
+    trees: int | str = knob(
+        "prompts, from the first on, of which every round's draft tree is recorded for the viewer",
+        allowed=("all",),
+        low=0,
+    )
+
+
+@dataclass(kw_only=True)
 class SweepConfig:
     """Where a run belongs."""
 
@@ -188,6 +199,7 @@ class Config:
     decoding: DecodingConfig
     engine: EngineConfig
     tracker: TrackerConfig
+    record: RecordConfig
     sweep: SweepConfig
     method: str | None = knob("name of the method in tables; ar: plain decoding alone; null: named after its parts")
     protocol: str = knob("paper: the published clock, which leaves out the first draft", allowed=("default", "paper"))

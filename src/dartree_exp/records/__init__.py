@@ -5,6 +5,7 @@ from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.lock import FolderBusy
 from dartree_exp.records.reader import Run, find_runs
 from dartree_exp.records.schema import RecordError, RoundRecord, SampleRecord
+from dartree_exp.records.trees import TreeRecord
 
 __all__ = [
     "FolderBusy",
@@ -13,6 +14,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "SampleRecord",
+    "TreeRecord",
     "describe_environment",
     "find_runs",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ def describe_environment(
     """
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "device": device,
         "device_details": device_details or {},
         "dtype": dtype,

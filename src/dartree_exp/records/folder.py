@@ -22,11 +22,12 @@ from dartree_exp.records.files import (
 )
 from dartree_exp.records.lock import FolderLock
 from dartree_exp.records.schema import RecordError, RoundRecord, SampleRecord, read_samples
+from dartree_exp.records.trees import TreeRecord
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
-SAMPLES, ROUNDS, SUMMARY, LOCK = "samples.jsonl", "rounds.jsonl", "summary.json", "run.lock"
+SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = "samples.jsonl", "rounds.jsonl", "trees.jsonl", "summary.json", "run.lock"
 STATES = ("RUNNING", "DONE", "FAILED", "INTERRUPTED")
-_RESULTS = (ENVIRONMENT, SAMPLES, ROUNDS, SUMMARY, "table.md", "table.csv")
+_RESULTS = (ENVIRONMENT, SAMPLES, ROUNDS, TREES, SUMMARY, "table.md", "table.csv")
 
 
 class RunFolder:
@@ -124,20 +125,23 @@ class RunFolder:
                 earlier.append(before)
         write_json(file, {**environment, "earlier": earlier} if earlier else environment)
 
-    def append(self, sample: SampleRecord, rounds: Iterable[RoundRecord] = ()) -> None:
-        """Put one sample and its rounds on disk before returning.
+    def append(
+        self, sample: SampleRecord, rounds: Iterable[RoundRecord] = (), trees: Iterable[TreeRecord] = ()
+    ) -> None:
+        """Put one sample, its rounds and their recorded trees on disk before returning.
 
-        The rounds go first: a crash in between leaves rounds without a sample, which the next `open` removes.
+        The sample goes last: a crash in between leaves rounds without a sample, which the next `open` removes.
         Raises RecordError for contradictory or repeated records, and where the disk refuses (older records stay valid).
         """
         sample.validate()
-        rounds = list(rounds)
+        rounds, trees = list(rounds), list(trees)
         if sample.key in self._samples:
             raise RecordError(f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is already recorded")
-        strangers = [r for r in rounds if r.sample_key != sample.key]
+        strangers = [r for r in (*rounds, *trees) if r.sample_key != sample.key]
         if strangers or (rounds and sample.error is None and len(rounds) != sample.rounds):
             raise RecordError(f"sample {sample.id!r} turn {sample.turn}: its {len(rounds)} round lines do not match it")
         sample_line = encode_lines([sample.to_dict()])  # first: a value JSON does not know must not leave orphans
+        append_lines(self.path / TREES, encode_lines(t.to_dict() for t in trees))
         append_lines(self.path / ROUNDS, encode_lines(r.to_dict() for r in rounds))
         append_lines(self.path / SAMPLES, sample_line)
         self._samples[sample.key] = sample
@@ -192,13 +196,16 @@ def _repair(path: Path) -> list[SampleRecord]:
     """Remove what a killed writer left: half a last line, and rounds whose sample never came."""
     samples = list(read_samples(repair_lines(path / SAMPLES)))
     finished = {sample.key for sample in samples}
-    lines = repair_lines(path / ROUNDS)
-    kept = [line for line in lines if RoundRecord.from_dict(line).sample_key in finished]
-    if len(kept) < len(lines):
-        write_atomic(path / ROUNDS, encode_lines(kept).decode())
+    for name, kind in ((ROUNDS, RoundRecord), (TREES, TreeRecord)):
+        lines = repair_lines(path / name)
+        kept = [line for line in lines if kind.from_dict(line).sample_key in finished]
+        if len(kept) < len(lines):
+            write_atomic(path / name, encode_lines(kept).decode())
     return samples
 
 
 def _lasting(environment: dict[str, Any]) -> dict[str, Any]:
-    """What of an environment must agree for times to be comparable: not the load or the hour."""
-    return {key: value for key, value in environment.items() if key not in ("time", "load", "machine", "earlier")}
+    """What of an environment must agree for times to be comparable: not the load, the hour or the command."""
+    return {
+        key: value for key, value in environment.items() if key not in ("time", "load", "machine", "command", "earlier")
+    }

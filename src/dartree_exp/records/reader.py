@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.records.files import iter_lines, read_json
-from dartree_exp.records.folder import CONFIG, ENVIRONMENT, LOCK, ROUNDS, SAMPLES, STATUS, SUMMARY
+from dartree_exp.records.folder import CONFIG, ENVIRONMENT, LOCK, ROUNDS, SAMPLES, STATUS, SUMMARY, TREES
 from dartree_exp.records.lock import is_locked
 from dartree_exp.records.schema import RecordError, RoundRecord, SampleRecord, read_samples
+from dartree_exp.records.trees import TreeRecord
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,13 @@ class Run:
         finished = {sample.key for sample in self.samples}
         rounds = (RoundRecord.from_dict(line) for line in iter_lines(self.path / ROUNDS))
         return [r for r in rounds if r.sample_key in finished]
+
+    @cached_property
+    def trees(self) -> list[TreeRecord]:
+        """Recorded trees of the complete samples, in the order of rounds; [] where none were recorded."""
+        finished = {sample.key for sample in self.samples}
+        trees = (TreeRecord.from_dict(line) for line in iter_lines(self.path / TREES))
+        return [t for t in trees if t.sample_key in finished]
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""What is written down of a decoded prompt: one line a sample, one line a round. All times are seconds."""
+"""What is written down of a decoded prompt: one line a sample, one line a round. All times are seconds.
+
+The trees of some rounds are recorded apart (`records/trees.py`).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ class RecordError(UserError):
     """A record or a run folder that cannot be written, read or trusted; the message says which and why."""
 
 
-class _Line:
-    """Shared by both records: to and from the dict that is one JSON line."""
+class Line:
+    """Shared by the records: to and from the dict that is one JSON line."""
 
     def to_dict(self) -> dict[str, Any]:
         """Shallow dict of all fields, in their order."""
@@ -42,7 +45,7 @@ class _Line:
 
 
 @dataclass
-class SampleRecord(_Line):
+class SampleRecord(Line):
     """One prompt, or one turn of a multi-turn prompt, decoded by the method and by AR.
 
     Counts: `emitted` is the number of new ids, the one chosen by the prefill included;
@@ -109,13 +112,15 @@ class SampleRecord(_Line):
 
 
 @dataclass
-class RoundRecord(_Line):
+class RoundRecord(Line):
     """One round: draft, build, verify, commit.
 
     `start` is the root's absolute position, `accepted` the node indices of the accepted drafts in the verified tree
     (root, 0, left out), `accepted_tokens` their tokens and `accepted_ranks` their places among their depth's
     candidates; `tokens_advanced` is the acceptance length, bonus token included, and `emitted` how many of
-    those reached the output. `tree_size` and `supertree_size` count non-root nodes.
+    those reached the output. `tree_size` and `supertree_size` count non-root nodes. `accepted_places` are the accepted
+    nodes' places among their siblings (0: the best path score) and `path_children` the children of every node on the
+    path, root first, so that of the nodes offered at a place the share accepted is known; None in older records.
     """
 
     id: str
@@ -134,6 +139,8 @@ class RoundRecord(_Line):
     emitted: int
     time: dict[str, float] = field(default_factory=dict)
     repeat: int = 0
+    accepted_places: list[int] | None = None
+    path_children: list[int] | None = None
 
     @property
     def sample_key(self) -> tuple[str, int, int]:

@@ -1,4 +1,8 @@
-"""Several runs side by side: the same numbers, and differences paired by prompt against one of them."""
+"""Several runs side by side: the same numbers, and differences paired by prompt against one of them.
+
+A table compares runs of one target on one set of prompts under one law of decoding (`labels.Group`); a sweep over
+benchmarks or temperatures gets one such table each, and an overview of methods against settings as the papers have.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,21 @@ from pathlib import Path
 from rich.console import Console
 
 from dartree_exp.config.schema import METHODS
-from dartree_exp.metrics import METRICS, counts
+from dartree_exp.metrics import counts
 from dartree_exp.records import RecordError, Run, SampleRecord
 from dartree_exp.records.files import write_atomic
 from dartree_exp.report import footer
-from dartree_exp.report.labels import name_runs
-from dartree_exp.report.table import Cell, Table, interval
+from dartree_exp.report.labels import Group, group_runs, method_names
+from dartree_exp.report.table import NONE, Cell, Table, interval
 from dartree_exp.report.tables import also, lossless, method_of
-from dartree_exp.stats import estimate, paired_difference
+from dartree_exp.stats import LEAST_PAIRS, best_of, estimate, paired_difference
+
+HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
+_TAU, _SPEEDUP = HEADERS.index("tau macro"), HEADERS.index("speedup")
+BEST = (
+    "bold: the best, where the interval of its paired difference to every other row lies above zero, "
+    f"over {LEAST_PAIRS} prompts or more; else none is bold"
+)
 
 
 def comparison(
@@ -26,7 +37,7 @@ def comparison(
     baseline: str | None = None,
     output: Path | None = None,
 ) -> list[Table]:
-    """Compare runs: overall, and tau per category where there are several.
+    """Compare runs: per group overall, and tau per category where there are several; an overview first of several groups.
 
     Args:
         folders: run folders, in any order.
@@ -38,44 +49,73 @@ def comparison(
     Raises:
         RecordError: a bad folder, lossy runs beside exact ones, or a baseline that names no run or several.
     """
-    runs = sorted((f if isinstance(f, Run) else Run(Path(f)) for f in folders), key=_order)
+    runs = in_order(folders)
     lossy = [run for run in runs if any(not sample.exact for sample in run.samples)]
     if lossy and len(lossy) < len(runs):
         named = ", ".join(str(run.path) for run in lossy)
         raise RecordError(f"lossy runs never share a table with exact ones; compare these apart: {named}")
-    names, hidden = name_runs(runs)
-    base = _baseline(runs, names, baseline)
-    categories = list(dict.fromkeys(s.category for run in runs for s in run.samples))
-    mismatched = max(paired_difference(run.samples, runs[base].samples, "tau_macro").mismatched for run in runs)
-
-    headers = ["run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also"]
-    notes = [
-        *(f"{name}: {caveat}" for name, run in zip(names, runs, strict=True) for caveat in footer.caveats(run)),
-        *_warnings(runs, hidden, mismatched),
-        footer.setup(runs[base].config),
-        *dict.fromkeys(footer.machine(run.environment) for run in runs),
-        f"Δ tau and tau ratio: against {names[base]}, paired by prompt",
-        *footer.definitions("tau_macro", "speedup"),
-    ]
-    rows = [_row(name, run, runs[base], "all") for name, run in zip(names, runs, strict=True)]
-    tables = [Table("comparison", headers, rows, notes)]
-    everything = list(rows)
-    if len(categories) > 1:
-        tables.append(_by_category(names, runs, categories))
-        everything += [_row(n, r, runs[base], c) for n, r in zip(names, runs, strict=True) for c in categories]
+    groups = group_runs(runs)
+    bases = _baselines(groups, baseline)
+    tables = [_overview(groups)] if len(groups) > 1 else []
+    everything: list[Sequence[Cell]] = []
+    for group, base in zip(groups, bases, strict=True):
+        categories = _categories(group)
+        tables.append(_overall(group, base))
+        everything += [_settled(group, row) for row in tables[-1].rows]
+        if len(categories) > 1:
+            tables.append(_by_category(group, categories))
+            for category in categories:
+                everything += [_settled(group, row) for row in _rows(group, base, category)]
 
     if output is not None:
         write_atomic(output / "comparison.md", "\n".join(table.markdown() for table in tables))
-        write_atomic(output / "comparison.csv", Table("", headers, everything).csv())
+        write_atomic(output / "comparison.csv", Table("", HEADERS, everything).csv())
     if console is not None:
         for table in tables:
             table.print(console)
     return tables
 
 
-def _row(name: str, run: Run, base: Run, category: str) -> list[Cell]:
-    samples = _of(run.samples, category)
-    reference = None if run is base else _of(base.samples, category)
+def in_order(folders: Iterable[str | Path | Run]) -> list[Run]:
+    """Plain decoding first, then the published order of methods, then settings in natural order."""
+    return sorted((f if isinstance(f, Run) else Run(Path(f)) for f in folders), key=_order)
+
+
+def _overall(group: Group, base: int) -> Table:
+    mismatched = max(paired_difference(r.samples, group.runs[base].samples, "tau_macro").mismatched for r in group.runs)
+    notes = [
+        *(f"{name}: {c}" for name, run in zip(group.names, group.runs, strict=True) for c in footer.caveats(run)),
+        *_warnings(group, mismatched),
+        *footer.stamp(group.runs),
+        f"Δ tau and tau ratio: against {group.names[base]}, paired by prompt",
+        BEST,
+        *footer.definitions("tau_macro", "speedup"),
+    ]
+    return Table(_title("comparison", group), HEADERS, _rows(group, base, "all"), notes)
+
+
+def _rows(group: Group, base: int, category: str) -> list[list[Cell]]:
+    samples = [of_category(run.samples, category) for run in group.runs]
+    rows = [
+        _row(name, run, rows, None if i == base else samples[base], category)
+        for i, (name, run, rows) in enumerate(zip(group.names, group.runs, samples, strict=True))
+    ]
+    _mark(rows, _TAU, samples, "tau_macro")
+    if _one_machine(group.runs):
+        _mark(rows, _SPEEDUP, samples, "speedup")
+    return rows
+
+
+def _mark(rows: list[list[Cell]], column: int, samples: Sequence[Sequence[SampleRecord]], metric: str) -> None:
+    """Make the cell of the best row bold. Wrong outputs are no result: a row that has some never is the best."""
+    best = best_of(samples, metric)
+    if best is not None and not any(s.verdict == "wrong" for s in samples[best]):
+        rows[best][column] = replace(rows[best][column], best=True)
+
+
+def _row(
+    name: str, run: Run, samples: Sequence[SampleRecord], reference: Sequence[SampleRecord] | None, category: str
+) -> list[Cell]:
     numbers = counts(samples)
     speedup = interval("speedup", estimate(samples, "speedup").to_dict(), "×")
     micro = interval("tau_micro", estimate(samples, "tau_micro").to_dict())
@@ -91,6 +131,13 @@ def _row(name: str, run: Run, base: Run, category: str) -> list[Cell]:
         lossless(numbers),
         also(numbers),
     ]
+
+
+def _settled(group: Group, row: Sequence[Cell]) -> Sequence[Cell]:
+    """The row with its group's settings as a column, where there are several groups."""
+    if not group.title:
+        return row
+    return [replace(row[0], values={**row[0].values, "settings": group.title}), *row[1:]]
 
 
 def _name(name: str, run: Run, category: str) -> Cell:
@@ -111,28 +158,66 @@ def _paired(
     values = {**cell.values, f"{key}_n": paired.n, f"{key}_separable": paired.separable}
     if paired.n in (0, counts(samples)["n"]):
         return replace(cell, values=values)
-    shared = f"n = {paired.n}"
-    return Cell(f"{cell.text}\n{shared}", values, f"{cell.markdown or cell.text}, {shared}")
+    return _lines(replace(cell, values=values), f"n = {paired.n}")
 
 
-def _by_category(names: Sequence[str], runs: Sequence[Run], categories: Sequence[str]) -> Table:
-    def cell(run: Run, category: str) -> Cell:
-        samples = _of(run.samples, category)
-        shown = interval("tau_macro", estimate(samples, "tau_macro").to_dict())
-        n = f"n = {counts(samples)['n']}"
-        return Cell(f"{shown.text}\n{n}", shown.values, f"{shown.markdown or shown.text}, {n}")
+def _by_category(group: Group, categories: Sequence[str]) -> Table:
+    rows = [[_name(name, run, "")] for name, run in zip(group.names, group.runs, strict=True)]
+    for column, category in enumerate(categories, start=1):
+        samples = [of_category(run.samples, category) for run in group.runs]
+        for row, chosen in zip(rows, samples, strict=True):
+            row.append(_counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen))
+        _mark(rows, column, samples, "tau_macro")
+    notes = [*footer.stamp(group.runs), BEST, *footer.definitions("tau_macro")]
+    return Table(_title("tau macro by category", group), ["run", *categories], rows, notes)
 
-    named = zip(names, runs, strict=True)
-    rows = [[_name(name, run, ""), *(cell(run, c) for c in categories)] for name, run in named]
-    return Table("tau macro by category", ["run", *categories], rows, [f"tau macro: {METRICS['tau_macro'].definition}"])
+
+def _overview(groups: Sequence[Group]) -> Table:
+    """Methods against settings: tau and speedup of each, as the papers' main tables."""
+    names = method_names([run for group in groups for run in group.runs])
+    rows = {name: [Cell(name.replace(" ", "\n"), {"run": name}, name)] for name in names.values()}
+    for column, group in enumerate(groups, start=1):
+        for row in rows.values():
+            row.append(Cell(NONE))
+        for run in group.runs:
+            tau, speedup = (estimate(run.samples, metric) for metric in ("tau_macro", "speedup"))
+            shown = [f"{x.value:.2f}{unit}" if x.value is not None else NONE for x, unit in ((tau, ""), (speedup, "×"))]
+            values = {"tau_macro": tau.value, "speedup": speedup.value}
+            rows[names[run.path]][column] = _counted(Cell("\n".join(shown), values, " / ".join(shown)), run.samples)
+        _mark([rows[names[run.path]] for run in group.runs], column, [run.samples for run in group.runs], "tau_macro")
+    notes = [
+        "tau macro, then speedup; intervals in the tables below; bold: best tau, by the same rule as there",
+        *footer.stamp([run for group in groups for run in group.runs]),
+        *footer.definitions("tau_macro", "speedup"),
+    ]
+    return Table("overview", ["run", *(g.title.replace(" ", "\n") for g in groups)], list(rows.values()), notes)
 
 
-def _warnings(runs: Sequence[Run], hidden: Sequence[str], mismatched: int) -> list[str]:
+def _counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:
+    """The cell with n beside it, and how many outputs loop or ended at the cap: both flatter tau."""
+    numbers = counts(samples)
+    said = [f"n = {numbers['n']}"]
+    said += [
+        f"{numbers[key]} {word}" for key, word in (("degenerate", "looping"), ("capped", "capped")) if numbers[key]
+    ]
+    return _lines(cell, *said)
+
+
+def _lines(cell: Cell, *more: str) -> Cell:
+    text = "\n".join([cell.text, *more])
+    return replace(cell, text=text, markdown=", ".join([cell.markdown or cell.text, *more]))
+
+
+def _title(what: str, group: Group) -> str:
+    return f"{what}: {group.title}" if group.title else what
+
+
+def _warnings(group: Group, mismatched: int) -> list[str]:
     notes = []
-    if len({footer.machine(run.environment) for run in runs}) > 1:
+    if not _one_machine(group.runs):
         notes.append("not all runs are from the same machine, threads or dtype: do not compare their speedups")
-    if hidden:
-        notes.append(f"settings that differ besides those in the names: {', '.join(hidden)}")
+    if group.hidden:
+        notes.append(f"settings that differ besides those in the names: {', '.join(group.hidden)}")
     if mismatched:
         notes.append(
             f"up to {mismatched} turns share an id with the baseline but not the prompt; differences leave them out"
@@ -140,22 +225,40 @@ def _warnings(runs: Sequence[Run], hidden: Sequence[str], mismatched: int) -> li
     return notes
 
 
-def _of(samples: Sequence[SampleRecord], category: str) -> list[SampleRecord]:
+def _one_machine(runs: Sequence[Run]) -> bool:
+    return len({footer.machine(run.environment) for run in runs}) == 1
+
+
+def of_category(samples: Sequence[SampleRecord], category: str) -> list[SampleRecord]:
+    """The samples of a category; of every one for "all"."""
     return [s for s in samples if category in ("all", s.category)]
 
 
-def _baseline(runs: Sequence[Run], names: Sequence[str], wanted: str | None) -> int:
+def _categories(group: Group) -> list[str]:
+    return list(dict.fromkeys(s.category for run in group.runs for s in run.samples))
+
+
+def _baselines(groups: Sequence[Group], wanted: str | None) -> list[int]:
+    """Index of each group's baseline; a name that fits runs of some groups only leaves the others their usual one."""
+    usual = [next((i for i, run in enumerate(g.runs) if method_of(run) != "ar"), 0) for g in groups]
     if wanted is None:
-        return next((i for i, run in enumerate(runs) if method_of(run) != "ar"), 0)
-    for keys in (names, [method_of(run) for run in runs], [run.path.name for run in runs]):
+        return usual
+    found = [_named(group, wanted) for group in groups]
+    if all(index is None for index in found):
+        names = dict.fromkeys(name for group in groups for name in group.names)
+        raise RecordError(f"baseline {wanted!r} does not name one run; names: {'; '.join(names)}")
+    return [default if index is None else index for index, default in zip(found, usual, strict=True)]
+
+
+def _named(group: Group, wanted: str) -> int | None:
+    for keys in (group.names, [method_of(run) for run in group.runs], [run.path.name for run in group.runs]):
         found = [i for i, key in enumerate(keys) if key == wanted]
         if len(found) == 1:
             return found[0]
-    raise RecordError(f"baseline {wanted!r} does not name one run; names: {'; '.join(names)}")
+    return None
 
 
 def _order(run: Run) -> tuple[int, str, list[tuple[int, float, str]]]:
-    """Plain decoding first, then the published order of methods, then settings in natural order."""
     method = method_of(run)
     place = METHODS.index(method) if method in METHODS else len(METHODS)
     tree = footer.setting(run.config, "tree") or {}

@@ -10,6 +10,8 @@ from dartree_exp.records import Run
 from dartree_exp.stats import LEVEL, REPLICATES
 
 _KNOBS = ("budget", "width", "beta", "candidates")
+INTERVAL = f"{LEVEL:.0%} percentile bootstrap over prompts"
+PROVENANCE = "every budget and other setting comes from the configuration; the report picks none by its result"
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
@@ -25,7 +27,7 @@ def definitions(*names: str) -> list[str]:
     notes = [f"{name.replace('_', ' ')}: {METRICS[name].definition}" for name in names]
     return [
         *notes,
-        f"[low, high]: {LEVEL:.0%} percentile bootstrap over prompts, {REPLICATES} resamples; n counts prompts",
+        f"[low, high]: {INTERVAL}, {REPLICATES} resamples; n counts prompts",
     ]
 
 
@@ -62,6 +64,15 @@ def method(config: Mapping[str, Any]) -> str:
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
 
 
+def stamp(runs: Sequence[Run]) -> list[str]:
+    """What was run, on which hardware, with how many threads and which dtype, and where the settings come from."""
+    return [
+        *dict.fromkeys(setup(run.config) for run in runs),
+        *dict.fromkeys(machine(run.environment) for run in runs),
+        PROVENANCE,
+    ]
+
+
 def beside(config: Mapping[str, Any]) -> str:
     """Where plain decoding was timed."""
     return "of the sweep, timed apart" if setting(config, "baseline") == "shared" else "in the same process"
@@ -84,12 +95,16 @@ def caveats(run: Run) -> list[str]:
         notes.append(
             "baseline=shared: plain decoding was timed once per prompt for the whole sweep, not beside this method"
         )
-    device = str(run.environment.get("device", "cpu"))
-    if not device.startswith("cpu") and not setting(run.config, "engine.profile"):
+    if unsynchronised(run):
         notes.append("stages were timed without synchronising the device (engine.profile=false): shares are of queuing")
     if any(not sample.exact for sample in run.samples):
         notes.append("LOSSY: the acceptance rule does not preserve the target's distribution")
     return notes
+
+
+def unsynchronised(run: Run) -> bool:
+    """Whether the stages of an asynchronous device were timed without waiting for it."""
+    return not str(run.environment.get("device", "cpu")).startswith("cpu") and not setting(run.config, "engine.profile")
 
 
 def failures(run: Run, most: int = 5) -> list[str]:

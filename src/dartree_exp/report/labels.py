@@ -1,38 +1,119 @@
-"""Short names for the runs of a comparison: the method, and the settings that tell the runs apart."""
+"""Short names: of runs by their method and what tells them apart, of groups of runs that a table may compare."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dartree_exp.records import Run
 from dartree_exp.report.tables import method_of
 
-_NOT_COMPARED = ("force", "output", "sweep", "tracker", "method")
+_NOT_COMPARED = ("force", "output", "record", "sweep", "tracker", "method")
 _METHOD_PARTS = ("drafter", "tree", "budget")
+_OF_TARGET = ("drafter.path",)  # every target has its own
+_LAW = ("model.name", "model.path", "benchmark.name", "benchmark.version")
+
+_Law = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one target on one set of prompts under one law of decoding: the most that one table compares.
+
+    `title` is what sets the group apart from the others, "" where it is the only one; `names` as `name_runs`.
+    """
+
+    title: str
+    runs: list[Run]
+    names: list[str]
+    hidden: list[str]
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Groups in the order of their first run. Seeds and caps on prompts do not split: pairing takes what is shared."""
+    members: dict[_Law, list[Run]] = {}
+    flats: dict[_Law, dict[str, str]] = {}
+    for run in runs:
+        law = _law(flatten(run.config))
+        flats.setdefault(law, dict(law))
+        members.setdefault(law, []).append(run)
+    titles = [" ".join(part) for part in _apart(list(flats.values()))]
+    return [Group(title, runs, *name_runs(runs)) for title, runs in zip(titles, members.values(), strict=True)]
 
 
 def name_runs(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     """Names in the order of the runs, and the settings that differ beyond what the names show.
 
-    Settings of drafter and tree count only among runs of one method (its name stands for them); all others (model,
-    benchmark, decoding, engine) are named wherever they differ. Equal names get the folder's name appended.
+    Equal names get the folder's name appended.
     """
-    flat = [_flatten(run.config) for run in runs]
-    keys = list(dict.fromkeys(key for config in flat for key in config))
-    compared = [key for key in keys if key.split(".")[0] not in _NOT_COMPARED and len({_at(c, key) for c in flat}) > 1]
-    compared.sort(key=lambda key: not key.endswith(".name"))  # a group's choice says more than its settings
+    names, hidden = name_settings([method_of(run) for run in runs], [flatten(run.config) for run in runs])
+    return [f"{n} {r.path.name}" if names.count(n) > 1 else n for n, r in zip(names, runs, strict=True)], hidden
+
+
+def name_settings(methods: Sequence[str], flat: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str]]:
+    """Names of flat configurations: the method, then the settings that tell them apart; and what differs besides.
+
+    Settings of drafter and tree count only among runs of one method (its name stands for them); all others (model,
+    benchmark, decoding, engine) are named wherever they differ.
+    """
+    compared = _differing(flat)
     outer = [key for key in compared if key.split(".")[0] not in _METHOD_PARTS]
     inner = [key for key in compared if key not in outer]
-
-    parts: list[list[str]] = [[] for _ in runs]
-    methods = [method_of(run) for run in runs]
-    shown = _tell_apart(outer, flat, parts, [()] * len(runs))
-    shown |= _tell_apart(inner, flat, parts, list(zip(methods, map(tuple, parts), strict=True)))
+    parts: list[list[str]] = [[] for _ in flat]
+    shown = _tell_apart(outer, flat, parts, [()] * len(flat))
+    _tell_apart(inner, flat, parts, list(zip(methods, map(tuple, parts), strict=True)))
     names = [" ".join([method, *part]) for method, part in zip(methods, parts, strict=True)]
-    names = [f"{n} {r.path.name}" if names.count(n) > 1 else n for n, r in zip(names, runs, strict=True)]
-    hidden = [key for key in outer if key not in shown]
-    return names, hidden
+    return names, [key for key in outer if key not in shown]
+
+
+def method_names(runs: Sequence[Run]) -> dict[Path, str]:
+    """Names by folder that say nothing of target, prompts or decoding, so that a method has one name in all of them.
+
+    Runs of one group that such names cannot tell apart (two seeds, two thread counts) get their folder's name appended.
+    """
+    flat = [flatten(run.config) for run in runs]
+    inner = [{k: v for k, v in f.items() if k.split(".")[0] in _METHOD_PARTS and k not in _OF_TARGET} for f in flat]
+    names, _ = name_settings([method_of(run) for run in runs], inner)
+    seen = Counter((name, _law(f)) for name, f in zip(names, flat, strict=True))
+    told = zip(runs, names, flat, strict=True)
+    return {run.path: f"{name} {run.path.name}" if seen[name, _law(f)] > 1 else name for run, name, f in told}
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Dotted key -> value as text."""
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + str(key)] = "null" if value is None else str(value)
+    return flat
+
+
+def compared(config: Mapping[str, Any]) -> dict[str, str]:
+    """The flat settings that a comparison looks at: not where a result goes or what it is called."""
+    return {key: value for key, value in flatten(config).items() if key.split(".")[0] not in _NOT_COMPARED}
+
+
+def _law(flat: Mapping[str, str]) -> _Law:
+    """What the runs of a group have in common: target, prompts, the law of decoding."""
+    chosen = (k for k in flat if k in _LAW or (k.startswith("decoding.") and k != "decoding.seed"))
+    return tuple(sorted((key, flat[key]) for key in chosen))
+
+
+def _apart(flat: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    parts: list[list[str]] = [[] for _ in flat]
+    _tell_apart(_differing(flat), flat, parts, [()] * len(flat))
+    return parts
+
+
+def _differing(flat: Sequence[Mapping[str, str]]) -> list[str]:
+    keys = list(dict.fromkeys(key for config in flat for key in config))
+    found = [key for key in keys if key.split(".")[0] not in _NOT_COMPARED and len({_at(c, key) for c in flat}) > 1]
+    return sorted(found, key=lambda key: not key.endswith(".name"))  # a group's choice says more than its settings
 
 
 def _tell_apart(
@@ -51,16 +132,6 @@ def _tell_apart(
                 parts[i].append(f"{key.removesuffix('.name')}={value}")
                 groups[i] = (group, value)
     return used
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + str(key)] = "null" if value is None else str(value)
-    return flat
 
 
 def _at(config: Mapping[str, str], key: str) -> str:

@@ -1,4 +1,4 @@
-"""One table, three faces: terminal (rich), Markdown and CSV, from the same cells."""
+"""One table, three faces: terminal (rich), Markdown and CSV, from the same cells; LaTeX and HTML are next door."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ class Cell:
         values: CSV column -> value.
         markdown: in Markdown; None joins the lines of `text`.
         style: rich style in the terminal.
+        best: shown in bold everywhere; see `stats.best_of`.
     """
 
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
     markdown: str | None = None
     style: str = ""
+    best: bool = False
 
 
 @dataclass
@@ -61,7 +63,10 @@ class Table:
             justify: JustifyMethod = "right" if index else "left"
             drawn.add_column(Text(header), justify=justify, overflow="fold", no_wrap=whole)
         for index, row in enumerate(self.rows):
-            drawn.add_row(*(Text(cell.text, style=cell.style) for cell in row), end_section=index in self.rules)
+            drawn.add_row(
+                *(Text(cell.text, style=f"bold {cell.style}".strip() if cell.best else cell.style) for cell in row),
+                end_section=index in self.rules,
+            )
         if not console.is_terminal:
             drawn.width = console.measure(drawn, options=console.options.update(width=1000)).maximum
         console.print()
@@ -108,7 +113,8 @@ def interval(name: str, estimate: Mapping[str, float | None], unit: str = "", si
 
 
 def _joined(cell: Cell) -> str:
-    return ", ".join(cell.text.split("\n")) if cell.markdown is None else cell.markdown
+    text = ", ".join(cell.text.split("\n")) if cell.markdown is None else cell.markdown
+    return f"**{text}**" if cell.best else text
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -53,9 +53,8 @@ def run_table(run: Run) -> Table:
     notes = [
         *footer.caveats(run),
         *footer.failures(run),
-        footer.setup(run.config),
         footer.method(run.config),
-        footer.machine(run.environment),
+        *footer.stamp([run]),
         *(
             []
             if None in speeds

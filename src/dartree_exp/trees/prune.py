@@ -35,4 +35,6 @@ def subtree(tree: DraftTree, kept: Tensor) -> DraftTree:
         depths=tree.depths.index_select(0, nodes),
         scores=tree.scores.index_select(0, nodes),
         ranks=None if tree.ranks is None else tree.ranks.index_select(0, nodes),
+        supertree=tree,
+        kept=nodes,
     )

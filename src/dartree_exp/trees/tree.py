@@ -24,6 +24,8 @@ class DraftTree:
     scores: Tensor  # float32 or float64, log-probability of the path under the drafter; 0 at the root
     ranks: Tensor | None  # int64, place of the token among its depth's candidates in base order; -1 at the root
     supertree_size: int  # non-root nodes the builder kept before pruning; N where nothing is pruned
+    supertree: DraftTree | None = None  # what was scored, where it was pruned; for the record, costs no operation
+    kept: Tensor | None = None  # int64 [1+N], places of these nodes in the supertree, ascending
 
     @property
     def num_nodes(self) -> int:

@@ -1,0 +1,103 @@
+"""The draft trees of recorded rounds: what the tree viewer draws (`trees.jsonl`, one line a round).
+
+Only some prompts' trees are recorded (`record.trees`): a tree of 180 nodes takes about 4 kB. They are written after the
+answer is complete, outside everything that is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from dartree_exp.records.schema import Line, SampleRecord
+
+if TYPE_CHECKING:
+    from dartree_exp.decode import Round
+
+DIGITS = 4  # of a recorded log-probability
+
+
+@dataclass
+class TreeRecord(Line):
+    """What one round's builder scored, and what became of it.
+
+    Lists run over the S nodes of the supertree, node 0 the root: `tokens`, `parents` (-1 at the root), `scores` (natural
+    log-probability of the path under the drafter) and `ranks` (place among the depth's candidates, None where the
+    builder has none). `verified` are the nodes sent to the target, None for all of them; `accepted` the path the target
+    followed, root first. `context` is the text before the root and `texts` the text of each token id, `bonus` included.
+    """
+
+    id: str
+    turn: int
+    round: int
+    tokens: list[int]
+    parents: list[int]
+    scores: list[float]
+    ranks: list[int] | None
+    verified: list[int] | None
+    accepted: list[int]
+    bonus: int
+    context: str
+    texts: dict[str, str]
+    repeat: int = 0
+
+    @property
+    def sample_key(self) -> tuple[str, int, int]:
+        """Key of the sample this round belongs to."""
+        return self.id, self.turn, self.repeat
+
+    def text(self, token: int) -> str:
+        """Text of a token id; ids without one (special tokens) are shown as numbers."""
+        return self.texts.get(str(token)) or f"<{token}>"
+
+    def children(self) -> list[list[int]]:
+        """Per node its children, best path score first, equal scores by index."""
+        below: list[list[int]] = [[] for _ in self.tokens]
+        for node, parent in enumerate(self.parents[1:], start=1):
+            below[parent].append(node)
+        return [sorted(nodes, key=lambda node: (-self.scores[node], node)) for nodes in below]
+
+
+def branches(parents: Sequence[int], scores: Sequence[float], path: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Where the path branched: each accepted node's place among its siblings, and how many children each node had.
+
+    Args:
+        parents, scores: [1+N] of the verified tree. path: accepted nodes, root first.
+    Returns:
+        places of path[1:] (0: the best path score), and the number of children of every node of the path.
+    """
+    below: dict[int, list[int]] = {node: [] for node in path}
+    for node, parent in enumerate(parents):
+        if parent in below:
+            below[parent].append(node)
+    places = []
+    for parent, child in pairwise(path):
+        places.append(sorted(below[parent], key=lambda node: (-scores[node], node)).index(child))
+    return places, [len(below[node]) for node in path]
+
+
+def tree_record(
+    sample: SampleRecord, round_: Round, decode: Callable[[list[int]], str], context: Sequence[int]
+) -> TreeRecord:
+    """The record of one decoded round. decode: ids -> text. context: ids of the answer just before the root."""
+    tree = round_.tree
+    scored = tree if tree.supertree is None else tree.supertree
+    kept = None if tree.kept is None else tree.kept.tolist()
+    tokens = scored.tokens.tolist()
+    return TreeRecord(
+        id=sample.id,
+        turn=sample.turn,
+        round=round_.index,
+        tokens=tokens,
+        parents=scored.parents.tolist(),
+        scores=[round(score, DIGITS) for score in scored.scores.tolist()],
+        ranks=None if scored.ranks is None else scored.ranks.tolist(),
+        verified=kept,
+        accepted=round_.accepted if kept is None else [kept[node] for node in round_.accepted],
+        bonus=round_.bonus,
+        context=decode(list(context)),
+        texts={str(token): decode([token]) for token in dict.fromkeys([*tokens, round_.bonus])},
+        repeat=sample.repeat,
+    )

@@ -1,0 +1,237 @@
+"""Which plots the runs at hand can carry, and the data of each: from runs to figures."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dartree_exp.metrics import Metric, ratio, stage_milliseconds
+from dartree_exp.records import RoundRecord, Run, SampleRecord
+from dartree_exp.report import footer
+from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
+from dartree_exp.report.tables import method_of
+from dartree_exp.stats import Estimate, bootstrap, estimate
+from dartree_exp.timing import STAGES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KNOBS = {
+    "tree.budget": "budget B, nodes verified per round",
+    "tree.width": "width W, nodes kept per depth",
+    "tree.beta": "depth bonus β",
+    "tree.candidates": "candidates K per depth",
+}
+NUMBERS = {"tau_macro": "tau macro, tokens per round", "speedup": "speedup, × plain decoding"}
+MOST_SERIES = 8  # per plot of one line a run; above, the runs of a method are drawn together
+MOST_PLACES = 8  # of the bars by branch rank
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure with its file name, title and what a reader must know to read it; drawn when asked for."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[], Figure]
+
+
+def plots(runs: Sequence[Run]) -> list[Plot]:
+    """Every plot for which the runs have what it needs, group by group."""
+    found: list[Plot] = []
+    for index, group in enumerate(group_runs(runs)):
+        suffix = f"_{index}" if group.title else ""
+        for plot in (*_knob_plots(group), *_grids(group), *_round_plots(group)):
+            title = f"{plot.title}: {group.title}" if group.title else plot.title
+            found.append(Plot(plot.name + suffix, title, plot.caption, plot.draw))
+    return found
+
+
+def _knob_plots(group: Group) -> Iterator[Plot]:
+    for knob, label in KNOBS.items():
+        series = _series(group, knob)
+        if not series:
+            continue
+        for metric, number in NUMBERS.items():
+            lines = {name: [(x, estimate(run.samples, metric)) for x, run in points] for name, points in series.items()}
+            if all(e.value is None for points in lines.values() for _, e in points):
+                continue
+            yield Plot(
+                f"{metric}_{knob.split('.')[1]}",
+                f"{number.split(',')[0]} against {knob.split('.')[1]}",
+                f"bands: {footer.INTERVAL}; every value that was run is drawn",
+                _curves(lines, label, number),
+            )
+
+
+def _curves(lines: dict[str, list[tuple[float, Estimate]]], label: str, number: str) -> Callable[[], Figure]:
+    def draw() -> Figure:
+        from dartree_exp.report.plots.curves import Curve, curves
+
+        return curves([Curve(n, [x for x, _ in p], [e for _, e in p]) for n, p in lines.items()], label, number)
+
+    return draw
+
+
+def _series(group: Group, knob: str) -> dict[str, list[tuple[float, Run]]]:
+    """Name -> (value of the knob, run), for runs that differ in the knob alone; series of at least two values."""
+    families: dict[tuple[tuple[str, str], ...], list[tuple[float, Run]]] = defaultdict(list)
+    for run in group.runs:
+        value = footer.setting(run.config, knob)
+        if isinstance(value, int | float) and method_of(run) != "ar":
+            rest = {key: text for key, text in compared(run.config).items() if key != knob}
+            families[(("method", method_of(run)), *sorted(rest.items()))].append((float(value), run))
+    chosen = {key: points for key, points in families.items() if len({x for x, _ in points}) > 1}
+    names, _ = name_settings([key[0][1] for key in chosen], [dict(key[1:]) for key in chosen])
+    return {n: sorted(points, key=lambda point: point[0]) for n, points in zip(names, chosen.values(), strict=True)}
+
+
+def _grids(group: Group) -> Iterator[Plot]:
+    """Heat maps over width and budget, where both were varied together."""
+    cells: dict[tuple[tuple[str, str], ...], dict[tuple[float, float], Run]] = defaultdict(dict)
+    for run in group.runs:
+        width, budget = (footer.setting(run.config, f"tree.{name}") for name in ("width", "budget"))
+        if footer.setting(run.config, "tree.name") == "pruned" and width is not None and budget is not None:
+            rest = {k: v for k, v in compared(run.config).items() if k not in ("tree.width", "tree.budget")}
+            cells[(("method", method_of(run)), *sorted(rest.items()))][float(width), float(budget)] = run
+    full = {key: grid for key, grid in cells.items() if _is_grid(grid)}
+    names, _ = name_settings([key[0][1] for key in full], [dict(key[1:]) for key in full])
+    for index, (name, grid) in enumerate(zip(names, full.values(), strict=True)):
+        for metric, number in NUMBERS.items():
+            yield Plot(
+                f"grid_{metric}_{index}",
+                f"{number.split(',')[0]} over width and budget",
+                f"{name}; intervals are in the table",
+                _heat_map(grid, metric, number),
+            )
+
+
+def _is_grid(grid: dict[tuple[float, float], Run]) -> bool:
+    widths, budgets = ({key[i] for key in grid} for i in (0, 1))
+    # Two curves that cross in one point, one over widths and one over budgets, are no grid.
+    return len(widths) > 1 and len(budgets) > 1 and 3 * len(grid) >= 2 * len(widths) * len(budgets)
+
+
+def _heat_map(grid: dict[tuple[float, float], Run], metric: str, number: str) -> Callable[[], Figure]:
+    def draw() -> Figure:
+        from dartree_exp.report.plots.curves import heat_map
+
+        widths, budgets = (sorted({key[i] for key in grid}) for i in (0, 1))
+        values = np.full((len(widths), len(budgets)), np.nan)
+        for (width, budget), run in grid.items():
+            value = estimate(run.samples, metric).value
+            values[widths.index(width), budgets.index(budget)] = np.nan if value is None else value
+        labels = [[f"{v:g}" for v in axis] for axis in (widths, budgets)]
+        return heat_map(values, *labels, ("width W", "budget B", number))
+
+    return draw
+
+
+def _round_plots(group: Group) -> Iterator[Plot]:
+    drafting = [run for run in group.runs if any(s.rounds for s in run.samples) and method_of(run) != "ar"]
+    if not drafting:
+        return
+    samples, pooled = _per_line(drafting)
+    survival = {name: survival_estimates(rows) for name, rows in samples.items()}
+    yield Plot(
+        "survival",
+        "Acceptance survival",
+        f"share of rounds that advanced at least d tokens, bonus token included{pooled}; bands: {footer.INTERVAL}",
+        lambda: _rounds().survival_curves(survival),
+    )
+    names, _ = name_runs(drafting)
+    stages = {name: _stage_times(run.samples) for name, run in zip(names, drafting, strict=True)}
+    exact = all(not footer.unsynchronised(run) for run in drafting)
+    yield Plot(
+        "stages",
+        "Where a round's time goes",
+        "mean over all rounds"
+        + ("" if exact else "; stages were not synchronised with the device: shares are of queuing"),
+        lambda: _rounds().stage_bars(stages),
+    )
+    rounds: dict[str, list[RoundRecord]] = defaultdict(list)
+    for name, run in zip(_line_names(drafting), drafting, strict=True):
+        rounds[name] += run.rounds
+    branching = {name: shares for name, r in rounds.items() if len(shares := branch_estimates(r)) > 1}
+    if branching:
+        yield Plot(
+            "branches",
+            "Acceptance by branch rank",
+            "of the nodes offered below the accepted path at each place among their siblings, the share that the target "
+            f"took{pooled}; bars end: {footer.INTERVAL}",
+            lambda: _rounds().branch_bars(branching),
+        )
+    places = {n: Counter(rank for x in r for rank in x.accepted_ranks or () if rank >= 0) for n, r in rounds.items()}
+    places = {name: counts for name, counts in places.items() if counts}
+    if places:
+        yield Plot(
+            "candidates",
+            "Where the accepted tokens stood",
+            f"accepted drafts by their place among their depth's candidates, in the drafter's base order{pooled}",
+            lambda: _rounds().candidate_curves(places),
+        )
+
+
+def _rounds():
+    from dartree_exp.report.plots import rounds
+
+    return rounds
+
+
+def _line_names(runs: Sequence[Run]) -> list[str]:
+    """One name a run, or one a method where that would be too many lines."""
+    return name_runs(runs)[0] if len(runs) <= MOST_SERIES else [method_of(run) for run in runs]
+
+
+def _per_line(runs: Sequence[Run]) -> tuple[dict[str, list[SampleRecord]], str]:
+    samples: dict[str, list[SampleRecord]] = defaultdict(list)
+    for name, run in zip(_line_names(runs), runs, strict=True):
+        samples[name] += run.samples
+    return dict(samples), "" if len(samples) == len(runs) else "; the runs of a method are taken together"
+
+
+def _stage_times(samples: Sequence[SampleRecord]) -> dict[str, float]:
+    return {stage: estimate(samples, stage_milliseconds(stage)).value or 0.0 for stage in STAGES}
+
+
+def survival_estimates(samples: Sequence[SampleRecord]) -> list[Estimate]:
+    """Pr(L >= d) of the acceptance length for d = 1, 2, ... up to the longest seen, with intervals over prompts."""
+
+    def at(d: int) -> Metric:
+        def columns(s: SampleRecord) -> tuple[float, ...] | None:
+            return (sum(n >= d for n in s.acceptance_lengths), s.rounds) if s.error is None and s.rounds else None
+
+        return Metric(f"survival_{d}", f"share of rounds that advanced at least {d}", columns, _quotient)
+
+    longest = max((n for s in samples if s.error is None for n in s.acceptance_lengths), default=0)
+    return [estimate(samples, at(d)) for d in range(1, longest + 1)]
+
+
+def branch_estimates(rounds: Sequence[RoundRecord], most: int = MOST_PLACES) -> list[Estimate]:
+    """By place among siblings: nodes accepted / nodes offered below the accepted path, with intervals over prompts.
+
+    Rounds of older records, which do not say it, are left out. A node is offered where its parent was reached.
+    """
+    tables: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((most, 2)))
+    for r in rounds:
+        if r.accepted_places is None or r.path_children is None:
+            continue
+        for place in r.accepted_places:
+            if place < most:
+                tables[r.id][place, 0] += 1
+        for children in r.path_children:
+            tables[r.id][: min(children, most), 1] += 1
+    if not tables:
+        return []
+    stacked = np.stack(list(tables.values()))  # [P, places, 2]
+    offered = stacked[:, :, 1].sum(0) > 0
+    return [bootstrap(stacked[:, place], _quotient) for place in range(most) if offered[place]]
+
+
+def _quotient(sums: np.ndarray) -> np.ndarray:
+    return ratio(sums[..., 0], sums[..., 1])

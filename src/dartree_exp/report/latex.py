@@ -1,0 +1,85 @@
+"""Tables as LaTeX with booktabs: from the same cells as Markdown and CSV."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dartree_exp.report.table import Cell, Table
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "×": r"$\times$",
+    "Δ": r"$\Delta$",
+    "τ": r"$\tau$",
+    "β": r"$\beta$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "·": r"$\cdot$",
+    "…": r"\ldots{}",
+    "–": "--",
+    "†": r"\textdagger{}",
+}
+HEAD = "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"
+
+
+def escape(text: str) -> str:
+    """Plain text as LaTeX text; a minus in front of a digit becomes a real one."""
+    escaped = "".join(_SPECIAL.get(char, char) for char in text)
+    return re.sub(r"(?<![\w}])-(?=\d)", "$-$", escaped)
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """A file of floats, one a table; intervals stand small behind their numbers, notes below the table."""
+    return HEAD + "\n".join(_float(table) for table in tables)
+
+
+def _float(table: Table) -> str:
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering\small",
+        rf"\caption{{{escape(_capital(table.title))}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.headers) - 1)}}}",
+        r"\toprule",
+        _row([escape(header.replace("/\n", "/").replace("\n", " ")) for header in table.headers]),
+        r"\midrule",
+    ]
+    for index, row in enumerate(table.rows):
+        lines.append(_row([_cell(cell, first=not place) for place, cell in enumerate(row)]))
+        if index in table.rules and index < len(table.rows) - 1:
+            lines.append(r"\midrule")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.notes:
+        notes = ". ".join(escape(_capital(note)) for note in table.notes)
+        lines += [r"\par\smallskip", rf"\begin{{minipage}}{{\linewidth}}\footnotesize {notes}.\end{{minipage}}"]
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _cell(cell: Cell, first: bool) -> str:
+    if first:
+        text = escape((cell.markdown or cell.text).replace("\n", " "))
+        return rf"\textbf{{{text}}}" if cell.best else text
+    head, *rest = (escape(line) for line in cell.text.split("\n"))
+    head = rf"\textbf{{{head}}}" if cell.best else head
+    return f"{head} {{\\scriptsize {', '.join(rest)}}}" if rest else head
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,149 @@
+"""The report as one HTML file that opens from disk: tables, plots, the tree viewer; no network, nothing beside it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from dartree_exp.metrics import counts
+from dartree_exp.records import Run
+from dartree_exp.report import footer
+from dartree_exp.report.figures import Plot
+from dartree_exp.report.labels import name_runs
+from dartree_exp.report.plots.style import svg
+from dartree_exp.report.table import Cell, Table
+from dartree_exp.report.tables import run_table
+from dartree_exp.report.treeview import viewer_data
+
+MOST_ROUNDS = 360  # of all runs' recorded trees, so that the page stays some megabytes
+
+
+def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[Plot], command: str = "") -> str:
+    """The HTML of a report.
+
+    Args:
+        title: of the page. runs: in the order of the tables. tables: those on top. drawn: the plots.
+        command: what rebuilds this page.
+    """
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("dartree_exp.report", "page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    names, _ = name_runs(runs)
+    viewer = viewer_data(runs, names, most=max(8, MOST_ROUNDS // len(runs)))
+    return templates.get_template("report.html.j2").render(
+        title=title,
+        subtitle=list(dict.fromkeys(footer.setup(run.config) for run in runs)),
+        ended=_ended(runs),
+        facts=_facts(runs, tables),
+        tables=[_table(table) for table in tables],
+        plots=[
+            {"name": p.name, "title": p.title, "caption": p.caption, "svg": svg(p.draw(), themed=True)} for p in drawn
+        ],
+        viewer=_script_json(viewer) if viewer else "",
+        details=[
+            {"name": name, "state": run.state, "folder": run.path.name, "table": _table(run_table(run))}
+            for name, run in zip(names, runs, strict=True)
+        ],
+        stamps=_stamps(runs, names),
+        commands=list(dict.fromkeys(c for run in runs if (c := run.environment.get("command")))),
+        rebuild=command,
+        version=metadata.version("dartree_exp"),
+    )
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "headers": [header.replace("/\n", "/").replace("\n", " ") for header in table.headers],
+        "rows": [[_cell(cell) for cell in row] for row in table.rows],
+        "rules": table.rules,
+        "notes": table.notes,
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    head, *rest = cell.text.split("\n")
+    number = next((v for v in cell.values.values() if isinstance(v, int | float) and not isinstance(v, bool)), None)
+    return {"head": head, "rest": rest, "best": cell.best, "sort": number, "bad": "red" in cell.style}
+
+
+def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str, str]]:
+    """What stands in large type: value, label, remark."""
+    numbers = [counts(run.samples) for run in runs]
+    verdicts = {v: sum(n["verdicts"][v] for n in numbers) for v in ("exact", "near_tie", "wrong")}  # type: ignore[index]
+    done = sum(run.state == "DONE" for run in runs)
+    prompts = len(
+        {(footer.setting(r.config, "benchmark.name"), s.id) for r in runs for s in r.samples if s.error is None}
+    )
+    unlike = [f"{verdicts['near_tie']} near ties"] * bool(verdicts["near_tie"])
+    unlike += [f"{verdicts['wrong']} wrong"] * bool(verdicts["wrong"])
+    facts = [
+        (str(len(runs)), "run" if len(runs) == 1 else "runs", "all done" if done == len(runs) else f"{done} done"),
+        (str(prompts), "prompts", f"{sum(len(r.samples) for r in runs)} answers"),
+        (str(verdicts["exact"]), "outputs identical to plain decoding", ", ".join(unlike) or "all of them"),
+    ]
+    for metric, label in (("tau_macro", "tau"), ("speedup", "speedup")):
+        best = [
+            (row[0], cell)
+            for table in tables
+            for row in table.rows
+            for cell in row
+            if cell.best and metric in cell.values
+        ]
+        # In large type only where one set of prompts has one best run.
+        if len({id(cell) for _, cell in best}) >= 1 and len({name.values.get("run") for name, _ in best}) == 1:
+            name, cell = best[0]
+            facts.append((cell.text.split("\n")[0], f"best {label}", str(name.values["run"])))
+    return facts
+
+
+def _ended(runs: Sequence[Run]) -> str:
+    ends = [run.status.get("ended") for run in runs]
+    last = max((end for end in ends if end), default=None)
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(last)) if last else "unfinished"
+
+
+def _stamps(runs: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The environments, equal ones once, each with the runs it stands for."""
+    stamps: dict[str, dict[str, Any]] = {}
+    for run, name in zip(runs, names, strict=True):
+        lines = _environment(run.environment)
+        stamps.setdefault(json.dumps(lines), {"lines": lines, "runs": []})["runs"].append(name)
+    return list(stamps.values())
+
+
+def _environment(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
+    git = environment.get("git") or {}
+    commit = str(git.get("commit", ""))[:12] + (" with local changes" if git.get("dirty") else "")
+    packages = environment.get("packages") or {}
+    weights = environment.get("weights") or {}
+    lines = [
+        ("machine", footer.machine(environment)),
+        ("platform", str(environment.get("platform") or "")),
+        ("python", str(environment.get("python") or "")),
+        ("packages", ", ".join(f"{name} {version}" for name, version in packages.items())),
+        ("commit", commit),
+        *((f"{role} weights", f"sha256 {str(digest)[:16]}…") for role, digest in weights.items()),
+    ]
+    return [(name, value) for name, value in lines if value]
+
+
+def _script_json(value: Any) -> str:
+    """JSON that may stand inside a script element: no text in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return (
+        text.replace("&", "\\u0026")
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )

@@ -1,0 +1,138 @@
+"""Numbers from the papers beside ours: a table that never lets one be taken for the other.
+
+`published.yaml` holds the cells with their sources. They were measured on other hardware, with other models, prompts and
+settings: no difference against ours is computed, and no best is marked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from dartree_exp.metrics import METRICS
+from dartree_exp.records import Run
+from dartree_exp.report import footer
+from dartree_exp.report.table import NONE, Cell, Table
+from dartree_exp.report.tables import method_of
+from dartree_exp.stats import estimate
+
+MARK = "†"
+WARNING = f"{MARK} published by others, on other hardware, with other models and settings: no comparison"
+AVERAGE = "average"
+_UNITS = {"speedup": "×"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published row: numbers by column and quantity (`tau`, `speedup`, `round_ms`, `tokens_per_second`)."""
+
+    set: str
+    source: str
+    hardware: str
+    note: str
+    target: str
+    temperature: float
+    method: str
+    columns_are: str
+    cells: dict[str, dict[str, float]]
+
+
+@cache
+def published() -> tuple[Row, ...]:
+    """Every published row of the data file."""
+    import yaml
+
+    text = resources.files("dartree_exp.report").joinpath("published.yaml").read_text(encoding="utf-8")
+    return tuple(row for part in yaml.safe_load(text) for row in _rows(part))
+
+
+def _rows(part: dict[str, Any]) -> list[Row]:
+    columns = [str(column) for column in part["columns"]]
+    third = ["not by the method's authors"] if part.get("third_party") else []
+    note = ", ".join([*third, *(str(part[key]) for key in ("settings", "note") if key in part)])
+    rows = []
+    for target, temperature, method, text in part["rows"]:
+        cells = {}
+        for column, cell in zip(columns, str(text).split(), strict=True):
+            if cell != NONE:
+                cells[column] = dict(zip(part["cell"], map(float, cell.split("/")), strict=True))
+        rows.append(
+            Row(
+                part["id"],
+                part["source"],
+                part["hardware"],
+                note,
+                target,
+                float(temperature),
+                method,
+                part.get("columns_are", "data sets"),
+                cells,
+            )
+        )
+    return rows
+
+
+def published_tables(runs: Sequence[Run]) -> list[Table]:
+    """One table per temperature of the runs: ours first, then what was published for the same methods."""
+    tables = []
+    for temperature in sorted({float(footer.setting(run.config, "decoding.temperature") or 0) for run in runs}):
+        ours = [r for r in runs if float(footer.setting(r.config, "decoding.temperature") or 0) == temperature]
+        methods = {method_of(run) for run in ours}
+        theirs = [
+            row
+            for row in published()
+            if row.method in methods and row.temperature == temperature and row.columns_are == "data sets"
+        ]
+        if theirs:
+            tables.append(_table(ours, sorted(theirs, key=lambda row: (row.target, row.set)), temperature))
+    return tables
+
+
+def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Table:
+    named = dict.fromkeys([_benchmark(run) for run in ours] + [c for row in theirs for c in row.cells])
+    columns = [*(c for c in named if c != AVERAGE), *(c for c in named if c == AVERAGE)]
+    rows = [_our_row(run, columns) for run in ours] + [_their_row(row, columns) for row in theirs]
+    notes = [
+        WARNING,
+        "cells: tau, then speedup over plain decoding",
+        *dict.fromkeys(f"{MARK} {row.source}" + (f": {row.note}" if row.note else "") for row in theirs),
+        *footer.stamp(ours),
+        f"ours: tau macro, {METRICS['tau_macro'].definition}; speedup, {METRICS['speedup'].definition}",
+    ]
+    title = f"beside published numbers, T = {temperature:g}"
+    rules = frozenset({len(ours) - 1})
+    return Table(title, ["method", *columns], rows, notes, rules)
+
+
+def _our_row(run: Run, columns: Sequence[str]) -> list[Cell]:
+    tau, speedup = (estimate(run.samples, metric).value for metric in ("tau_macro", "speedup"))
+    device = str(footer.setting(run.environment, "device_details.name") or footer.setting(run.environment, "cpu.model"))
+    numbers = {"tau": tau, "speedup": speedup}
+    cells = [_cell(c, numbers if c == _benchmark(run) else {}) for c in columns]
+    name = f"{method_of(run)} (B = {footer.setting(run.config, 'tree.budget')})"
+    return [_named(name, "this report", str(footer.setting(run.config, "model.name")), device), *cells]
+
+
+def _their_row(row: Row, columns: Sequence[str]) -> list[Cell]:
+    cells = [_cell(column, row.cells.get(column, {})) for column in columns]
+    source = re.sub(r", arXiv [\d.]+", "", row.source)
+    return [_named(f"{row.method} {MARK}", source, row.target, row.hardware), *cells]
+
+
+def _named(method: str, source: str, target: str, hardware: str) -> Cell:
+    values = {"method": method, "source": source, "target": target, "hardware": hardware}
+    return Cell(f"{method}\n{target}, {hardware}\n{source}", values, f"{method}: {target}, {hardware}, {source}")
+
+
+def _cell(column: str, numbers: dict[str, Any]) -> Cell:
+    shown = [f"{numbers[key]:.2f}{_UNITS.get(key, '')}" for key in ("tau", "speedup") if numbers.get(key) is not None]
+    values = {f"{column}_{key}": numbers.get(key) for key in ("tau", "speedup")}
+    return Cell("\n".join(shown) or NONE, values, " / ".join(shown) or NONE)
+
+
+def _benchmark(run: Run) -> str:
+    return str(footer.setting(run.config, "benchmark.name"))

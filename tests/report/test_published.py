@@ -1,0 +1,89 @@
+"""The published cells say what the papers say, name their source, and can never pass for ours."""
+
+import re
+
+import pytest
+
+from dartree_exp.records import Run
+from dartree_exp.report.published import MARK, published, published_tables
+from sample_records import mini_run, write_run
+
+DATA_SETS = ("gsm8k", "math500", "aime25", "humaneval", "mbpp", "mt_bench", "alpaca", "average")
+METHODS = {
+    "DFlash": "dflash",
+    "DDTree": "ddtree",
+    "Domino": "domino",
+    "DARTree fixed": "dartree_fixed",
+    "DARTree pruned": "dartree_pruned",
+}
+
+
+def rows_of(name):
+    return {(row.target, row.temperature, row.method): row for row in published() if row.set == name}
+
+
+def test_a_few_cells_by_hand():
+    cells = rows_of("dartree_table1")["Qwen3-4B", 0.0, "dartree_pruned"].cells
+    assert cells["gsm8k"] == {"speedup": 9.73, "tau": 12.97} and cells["average"] == {"speedup": 6.99, "tau": 9.81}
+    built = rows_of("dartree_table2")["Qwen3-4B", 0.0, "heap_sequential"].cells["mt_bench"]
+    assert built == {"tau": 7.369, "round_ms": 65.828, "speedup": 2.01}
+    assert rows_of("dominotree_16")["Qwen3-4B", 0.0, "domino"].cells == {"average": {"speedup": 4.43, "tau": 7.17}}
+    assert rows_of("dspark_table1")["Qwen3-14B", 1.0, "dspark"].cells["arena_hard"] == {"tau": 3.13}
+    assert rows_of("dartree_table4_gsm8k")["Qwen3-4B", 0.0, "dartree_adaptive"].cells["32"]["speedup"] == 2.25
+
+
+def test_every_row_has_a_source_hardware_and_a_cell():
+    for row in published():
+        assert row.source and row.hardware and row.target.startswith("Qwen3-") and row.cells, row
+        for numbers in row.cells.values():
+            assert all(0 < value < 5000 for value in numbers.values())
+            assert numbers.get("tau", 1) >= 1
+
+
+def test_the_averages_of_the_main_table_are_those_of_its_cells():
+    """A slip of a digit in any cell of the main table would move its average."""
+    for row in rows_of("dartree_table1").values():
+        for key in ("tau", "speedup"):
+            cells = [numbers[key] for name, numbers in row.cells.items() if name != "average"]
+            assert len(cells) == 7
+            assert sum(cells) / 7 == pytest.approx(row.cells["average"][key], abs=0.0151), (row.method, key)
+
+
+def test_the_main_table_is_the_fact_sheets(shared):
+    sheet = shared / "facts" / "dartree.md"
+    if not sheet.exists():
+        pytest.skip(f"no fact sheet at {sheet}")
+    text = sheet.read_text()
+    found, setting = {}, ()
+    for line in text[text.index("### 8.1") : text.index("### 8.2")].splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 10 and cells[1] in METHODS:
+            setting = tuple(cells[0].split()) or setting
+            pairs = [dict(zip(("speedup", "tau"), map(float, cell.split("/")), strict=True)) for cell in cells[2:]]
+            key = (f"Qwen3-{setting[0]}", float(setting[1][1:]), METHODS[cells[1]])
+            found[key] = dict(zip(DATA_SETS, pairs, strict=True))
+    assert len(found) == 20
+    assert {key: row.cells for key, row in rows_of("dartree_table1").items()} == found
+
+
+def test_theirs_are_marked_and_ours_are_not(tmp_path):
+    runs = [
+        Run(write_run(tmp_path / "a", mini_run(1), benchmark__name="gsm8k")),
+        Run(write_run(tmp_path / "b", mini_run(0), method="domino")),
+    ]
+    [table] = published_tables(runs)
+    ours, theirs = table.rows[:2], table.rows[2:]
+    assert table.rules == {1} and len(theirs) > 5
+    assert all(MARK in row[0].text and row[0].values["source"] != "this report" for row in theirs)
+    assert not any(MARK in row[0].text for row in ours)
+    assert {row[0].values["method"].removesuffix(f" {MARK}") for row in theirs} == {"dartree_pruned", "domino"}
+    assert table.notes[0].startswith(f"{MARK} published by others, on other hardware")
+    assert not any(cell.best for row in table.rows for cell in row)
+    gsm8k = list(table.headers).index("gsm8k")
+    assert ours[0][gsm8k].text.startswith("4.1") and ours[1][gsm8k].text == "–"
+    assert any(re.search(r"arXiv 2608\.13524", note) for note in table.notes)
+
+
+def test_methods_nobody_published_give_no_table(tmp_path):
+    assert published_tables([Run(write_run(tmp_path / "a", mini_run(), method="mine"))]) == []
+    assert published_tables([Run(write_run(tmp_path / "b", mini_run(), decoding__temperature=0.3))]) == []

@@ -67,7 +67,7 @@ class WandbStub(ThreadingHTTPServer):
             self.views.append(given)
             view = {"id": "v1", "type": "runs", "name": given["name"], "displayName": given["displayName"]}
             view |= {"description": given["description"], "project": PROJECT, "spec": given["spec"]}
-            return {"upsertView": {"view": {**view, "updatedAt": None}, "inserted": True}}
+            return {"upsertView": {"view": {**view, "updatedAt": "2026-01-01T00:00:00"}, "inserted": True}}
         if operation == "CreateRunFiles":
             files = [
                 {"name": name, "displayName": name, "uploadUrl": f"{self.url}/upload/{name}"} for name in given["files"]
@@ -75,7 +75,12 @@ class WandbStub(ThreadingHTTPServer):
             return {"createRunFiles": {"runID": "r", "uploadHeaders": [], "files": files}}
         viewer = {"id": "u1", "entity": "us", "username": "us", "flags": "{}", "teams": {"edges": []}}
         edges = {
-            "edges": [{"node": {**PROJECT, "createdAt": "2026-01-01T00:00:00", "isBenchmark": False}, "cursor": "c"}]
+            "edges": [
+                {
+                    "node": {**PROJECT, "createdAt": "2026-01-01T00:00:00", "isBenchmark": False, "user": None},
+                    "cursor": "c",
+                }
+            ]
         }
         page = {**edges, "pageInfo": {"endCursor": None, "hasNextPage": False}}
         return {

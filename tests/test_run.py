@@ -11,6 +11,7 @@ from dartree_exp.config.load import to_yaml
 from dartree_exp.drafters.scripted import ScriptedDrafter
 from dartree_exp.errors import RunError
 from dartree_exp.models.target import Target
+from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.reader import Run
 from dartree_exp.run import run
@@ -152,6 +153,40 @@ def test_a_shared_baseline_is_decoded_once(tmp_path, monkeypatch):
     assert "timed once per prompt for the whole sweep" in (second.path / "table.md").read_text()
     start(tmp_path, "baseline=shared", "decoding.max_new_tokens=9")
     assert len(calls) == before + 1 + 1 + 3  # other decoding settings share nothing
+
+
+def test_of_two_answers_to_one_prompt_the_first_stays(tmp_path):
+    config = compose(TOY)
+    here, there = SharedBaseline(tmp_path, config), SharedBaseline(tmp_path, config)
+    assert here.get("a/0", "digest") is None
+    assert here.put("a/0", "digest", {"time": 1}) == {"time": 1}
+    assert there.put("a/0", "digest", {"time": 2}) == {"time": 1} == there.get("a/0", "digest")
+    [folder] = (tmp_path / ".ar").iterdir()
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_repeats_are_whole_passes_and_resume(tmp_path, monkeypatch):
+    order, right = [], run_module.decode_turn
+
+    def watched(arms, prompt, turn, ids, ar_first, repeat):
+        if len(order) == 4:
+            order.append(None)
+            raise KeyboardInterrupt
+        order.append((repeat, prompt.id, ar_first))
+        return right(arms, prompt, turn, ids, ar_first, repeat)
+
+    monkeypatch.setattr(run_module, "decode_turn", watched)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path, "repeats=2", "benchmark.limit=3")
+    done = start(tmp_path, "repeats=2", "benchmark.limit=3")
+    passes = [entry for entry in order if entry is not None]
+    assert [repeat for repeat, _, _ in passes] == [0, 0, 0, 1, 1, 1]
+    assert [first for _, _, first in passes] == [True, False, True, False, True, False]
+    assert [name for _, name, _ in passes[:3]] == [name for _, name, _ in passes[3:]]
+    assert [s.ids for s in done.samples[:3]] == [s.ids for s in done.samples[3:]]
+    assert {r.repeat for r in done.rounds} == {0, 1}
+    summary = json.loads((done.path / "summary.json").read_text())
+    assert (summary["n"], summary["turns"], done.status["prompts"]) == (3, 6, 6)
 
 
 def test_turns_see_plain_decodings_answer(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     import hydra
 
-    from dartree_exp import launch
+    from dartree_exp import launch, outcomes
     from dartree_exp.config.composition import (
         COMPOSITION_ERRORS,
         CONFIG_MODULE,
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _refuse(mistake)
     start = hydra.main(version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
     code: int | None = None
-    with _process_settings(arguments, launch.SWEEP_ID, launch.new_sweep_id()):
+    with _process_settings(arguments, outcomes.SWEEP_ID, outcomes.new_sweep_id()):
         try:
             start(launch.job)()
         except COMPOSITION_ERRORS as error:

@@ -6,14 +6,10 @@ the folder is this process's own.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-import time
 import traceback
-import uuid
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -24,51 +20,50 @@ from dartree_exp.config.load import load_config, to_yaml
 from dartree_exp.config.schema import Config
 from dartree_exp.config.validate import check_files
 from dartree_exp.errors import ConfigError, UserError
+from dartree_exp.outcomes import (
+    BUSY,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    NOT_STARTED,
+    SKIPPED,
+    Outcome,
+    invocation_folder,
+    note,
+    read_outcomes,
+    sweep_id,
+)
+from dartree_exp.progress import progress
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.lock import FolderBusy
-from dartree_exp.records.reader import Run
+from dartree_exp.records.reader import Run, is_done
 from dartree_exp.records.schema import RecordError
 
-SWEEP_ID = "DARTREE_EXP_SWEEP"
-"""Environment variable that names the invocation, so that worker processes agree on it."""
-
 SINGLE_RUNS = "runs"
-DONE, SKIPPED, FAILED, INTERRUPTED, BUSY = "DONE", "SKIPPED", "FAILED", "INTERRUPTED", "BUSY"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one point ended: its place in the sweep, its overrides, its folder, and why where it did not end well."""
-
-    number: int
-    overrides: list[str]
-    state: str
-    folder: str
-    message: str = ""
-
-
-def new_sweep_id() -> str:
-    """Sortable by time, and different for two sweeps started in the same second."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
 
 
 def sweep_folder(name: str | None) -> str:
     """The folder of a sweep under `output`: its name, else this invocation's id."""
-    return name or os.environ.setdefault(SWEEP_ID, new_sweep_id())
+    return name or sweep_id()
 
 
 # Registered on import, so that a launcher's worker, which imports this module to unpickle `job`, knows it as well.
 OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True)
 
 
-def job(raw: DictConfig) -> None:
-    """Hydra's task function. In a sweep no failure leaves it, so that the other points run; a single run exits."""
+def job(raw: DictConfig) -> float | None:
+    """Hydra's task function. In a sweep no failure leaves it, so that the other points run; a single run exits.
+
+    Returns the point's `sweep.objective`, for sweepers that search; None where the point has none.
+    """
     hydra = HydraConfig.get()
     overrides = list(hydra.overrides.task)
     if hydra.mode == RunMode.MULTIRUN:
-        outcome = _sweep_point(raw, int(hydra.job.num), overrides, Path(hydra.sweep.dir))
-        _note(outcome, Path(hydra.sweep.dir))
-        return
+        sweep_dir = Path(hydra.sweep.dir)
+        outcome = _sweep_point(raw, int(hydra.job.num), overrides, sweep_dir)
+        note(outcome, sweep_dir)
+        print(f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True)
+        return _objective(outcome, raw.sweep.objective)
     try:
         config = load_config(raw)
         check_files(config)
@@ -94,12 +89,26 @@ def _sweep_point(raw: DictConfig, number: int, overrides: list[str], sweep_dir: 
     except ConfigError as error:
         return _refuse(raw, str(error), number, overrides, sweep_dir)
     folder = sweep_dir / config_hash(config)
+    if config.sweep.on_error == "stop" and not is_done(folder) and _has_failed(sweep_dir):
+        return Outcome(number, overrides, NOT_STARTED, "", "another point failed before (sweep.on_error=stop)")
     print(f"[{number}] {' '.join(overrides)}  {folder}", flush=True)
     try:
         return _run(config, folder, number, overrides)
     except KeyboardInterrupt:
-        _note(Outcome(number, overrides, INTERRUPTED, str(folder), "interrupted"), sweep_dir)
+        note(Outcome(number, overrides, INTERRUPTED, str(folder), "interrupted"), sweep_dir)
         raise
+
+
+def _has_failed(sweep_dir: Path) -> bool:
+    """Whether a point of this invocation failed, in whichever process."""
+    return any(outcome.state == FAILED for outcome in read_outcomes(invocation_folder(sweep_dir)))
+
+
+def _objective(outcome: Outcome, name: str) -> float | None:
+    if outcome.state not in (DONE, SKIPPED):
+        return None
+    estimate: Any = (Run(Path(outcome.folder)).summary or {}).get(name)
+    return estimate["value"] if isinstance(estimate, dict) else None
 
 
 def _run(config: Config, path: Path, number: int, overrides: list[str]) -> Outcome:
@@ -135,20 +144,3 @@ def _refuse(raw: DictConfig, message: str, number: int, overrides: list[str], sw
     except RecordError as error:
         message = f"{message} ({error})"
     return Outcome(number, overrides, FAILED, str(path), message)
-
-
-def outcomes_folder(sweep_dir: Path) -> Path:
-    """Where the points of this invocation leave how they ended, whichever process runs them."""
-    return sweep_dir / ".outcomes" / sweep_folder(None)
-
-
-def _note(outcome: Outcome, sweep_dir: Path) -> None:
-    folder = outcomes_folder(sweep_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{outcome.number}.json").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-
-
-def read_outcomes(sweep_dir: Path) -> list[Outcome]:
-    """How the points of this invocation ended, in the order of the sweep."""
-    found = (Outcome(**json.loads(file.read_text("utf-8"))) for file in outcomes_folder(sweep_dir).glob("*.json"))
-    return sorted(found, key=lambda outcome: outcome.number)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Arms:
         if stored is None:
             decoded = autoregress(self.target, ids, sampler, self.rule, self.clock())
             stored = {"ids": decoded.ids, "finish": decoded.finish, "time": decoded.time}
-            self.shared.put(sampler.sample_id, digest, stored)
+            stored = self.shared.put(sampler.sample_id, digest, stored)
         return Decoded(stored["ids"], stored["finish"], [], stored["time"])
 
     def drafted(self, ids: list[int], sampler: Sampler) -> Decoded:
@@ -84,7 +85,9 @@ def prepare(config: Config, sweep: Path) -> tuple[list[Prompt], Arms]:
     return prompts, Arms(config, target, method, rule, clock, shared)
 
 
-def decode_turn(arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first: bool) -> tuple[SampleRecord, Decoded]:
+def decode_turn(
+    arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first: bool, repeat: int = 0
+) -> tuple[SampleRecord, Decoded]:
     """Decode one turn by both arms and judge the method's ids; what the logits or the length forbid becomes a record."""
     sampler = make_sampler(arms.config.decoding, f"{prompt.id}/{turn}")
     plain, drafted, verdict, error = Decoded(), Decoded(), Verdict(None), None
@@ -127,6 +130,7 @@ def decode_turn(arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first:
         error=error,
         degenerate=is_degenerate(drafted.ids),
         enable_thinking=arms.config.decoding.enable_thinking,
+        repeat=repeat,
     )
     return record, drafted
 
@@ -164,6 +168,7 @@ def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecor
             time=r.time,
             accepted_places=places,
             path_children=offered,
+            repeat=sample.repeat,
         )
 
 
@@ -181,7 +186,7 @@ def run(config: Config, folder: RunFolder) -> None:
         RunError: a verdict is `wrong`, or no prompt could be decoded at all. The records stay.
     """
     prompts, arms = prepare(config, folder.path.parent)
-    turns = sum(len(prompt.turns) for prompt in prompts)
+    turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
     machine = warm_up(arms, prompts[0])
     folder.write_environment(environment(arms, machine))
@@ -190,10 +195,11 @@ def run(config: Config, folder: RunFolder) -> None:
     summary: dict[str, Any] | None = None
     try:
         with LiveLine(turns, console, folder.samples(), method) as live:
-            for index, prompt in enumerate(prompts):
-                for sample, decoded in decode_prompt(arms, prompt, folder, ar_first=index % 2 == 0):
+            # Passes are whole, so that the repeats of one prompt lie far apart in time.
+            for repeat, (index, prompt) in product(range(config.repeats), enumerate(prompts)):
+                viewed = repeat == 0 and (config.record.trees == "all" or index < int(config.record.trees))
+                for sample, decoded in decode_prompt(arms, prompt, folder, (index + repeat) % 2 == 0, repeat):
                     rounds = list(round_records(sample, decoded))
-                    viewed = config.record.trees == "all" or index < int(config.record.trees)
                     trees = tree_records(sample, decoded, arms.target.tokenizer.decode) if viewed else ()
                     folder.append(sample, rounds, trees)
                     tracker.log_sample(sample, rounds)
@@ -232,10 +238,10 @@ def notable(sample: SampleRecord) -> Iterator[str]:
 
 
 def decode_prompt(
-    arms: Arms, prompt: Prompt, folder: RunFolder, ar_first: bool
+    arms: Arms, prompt: Prompt, folder: RunFolder, ar_first: bool, repeat: int = 0
 ) -> Iterator[tuple[SampleRecord, Decoded]]:
     """The turns of a prompt that are not on disk yet; history is plain decoding's answer, the same for every method."""
-    done = {sample.turn: sample for sample in folder.samples() if sample.id == prompt.id}
+    done = {sample.turn: sample for sample in folder.samples() if (sample.id, sample.repeat) == (prompt.id, repeat)}
     codec = arms.target.tokenizer
     messages: list[dict[str, str]] = []
     for turn, text in enumerate(prompt.turns):
@@ -243,7 +249,7 @@ def decode_prompt(
         sample = done.get(turn)
         if sample is None:
             ids = codec.encode_chat(messages, arms.config.decoding.enable_thinking)
-            sample, decoded = decode_turn(arms, prompt, turn, ids, ar_first)
+            sample, decoded = decode_turn(arms, prompt, turn, ids, ar_first, repeat)
             yield sample, decoded
         messages.append({"role": "assistant", "content": codec.decode(sample.ar_ids)})
 

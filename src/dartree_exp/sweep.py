@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from collections import Counter
@@ -9,24 +10,52 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from dartree_exp.errors import UserError
-from dartree_exp.launch import BUSY, DONE, FAILED, INTERRUPTED, SKIPPED, Outcome, outcomes_folder, read_outcomes
-
-_STATES = (DONE, SKIPPED, FAILED, INTERRUPTED, BUSY)
-_WORDS = {DONE: "done", SKIPPED: "done before", FAILED: "failed", INTERRUPTED: "interrupted", BUSY: "in other hands"}
+from dartree_exp.outcomes import (
+    BUSY,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    SKIPPED,
+    WORDS,
+    Outcome,
+    Plan,
+    invocation_folder,
+    note_plan,
+    read_outcomes,
+)
 
 
 class SweepFolder(Callback):
-    """Remembers the folder of the sweep in the process that started it, where `finish` looks for it."""
+    """Remembers the folder of the sweep in the process that started it, where `finish` looks for it; notes the plan."""
 
     path: Path | None = None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         SweepFolder.path = Path(config.hydra.sweep.dir)
-        print(f"sweep {SweepFolder.path}", flush=True)
+        plan = Plan(planned_points(config))
+        note_plan(plan, SweepFolder.path)
+        points = "" if plan.points is None else f", {plan.points} points"
+        print(f"sweep {SweepFolder.path}{points}; watch it: python -m dartree_exp.watch {SweepFolder.path}", flush=True)
+
+
+def planned_points(config: DictConfig) -> int | None:
+    """How many points Hydra's sweeper will start; None where it cannot be told beforehand."""
+    sweeper = config.hydra.sweeper
+    if "n_trials" in sweeper:
+        return int(sweeper.n_trials)
+    params = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
+    values = {}  # by key: the command line stands behind an experiment's own values, and wins
+    for override in OverridesParser.create().parse_overrides([*params, *config.hydra.overrides.task]):
+        if override.is_sweep_override() and not override.is_choice_sweep() and not override.is_range_sweep():
+            return None
+        swept = override.is_sweep_override()
+        values[override.get_key_element()] = sum(1 for _ in override.sweep_iterator()) if swept else 1
+    return math.prod(values.values())
 
 
 def finish(interrupted: int | None) -> int:
@@ -37,8 +66,8 @@ def finish(interrupted: int | None) -> int:
     folder, SweepFolder.path = SweepFolder.path, None
     if folder is None:
         return interrupted or 0
-    outcomes = read_outcomes(folder)
-    shutil.rmtree(outcomes_folder(folder), ignore_errors=True)
+    outcomes = read_outcomes(invocation_folder(folder))
+    shutil.rmtree(invocation_folder(folder), ignore_errors=True)
     _compare(list(dict.fromkeys(Path(o.folder) for o in outcomes if o.state in (DONE, SKIPPED))), folder)
     for line in overview(outcomes, folder):
         print(line, file=sys.stderr)
@@ -62,17 +91,19 @@ def _compare(done: Sequence[Path], folder: Path) -> None:
 def overview(outcomes: Sequence[Outcome], folder: Path) -> list[str]:
     """Counts by state, then one line for each point that did not end well, by what sets it apart from the others."""
     counts = Counter(outcome.state for outcome in outcomes)
-    said = ", ".join(f"{counts[state]} {_WORDS[state]}" for state in _STATES if counts[state])
+    said = ", ".join(f"{counts[state]} {word}" for state, word in WORDS.items() if counts[state])
     shared = set.intersection(*(set(outcome.overrides) for outcome in outcomes)) if len(outcomes) > 1 else set()
     bad = [outcome for outcome in outcomes if outcome.state not in (DONE, SKIPPED)]
     return [
         f"sweep {folder}: {said or 'no point was started'}",
-        *(f"  {o.state} [{o.number}] {_apart(o, shared)}: {o.message or 'no message'} ({o.folder})" for o in bad),
+        *(_bad_line(outcome, shared) for outcome in bad),
     ]
 
 
-def _apart(outcome: Outcome, shared: set[str]) -> str:
-    return " ".join(text for text in outcome.overrides if text not in shared)
+def _bad_line(outcome: Outcome, shared: set[str]) -> str:
+    apart = " ".join(text for text in outcome.overrides if text not in shared)
+    folder = f" ({outcome.folder})" if outcome.folder else ""
+    return f"  {outcome.state} [{outcome.number}] {apart}: {outcome.message or 'no message'}{folder}"
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
 
+from dartree_exp import launch
 from dartree_exp.config import compose, config_hash
 from dartree_exp.errors import RunError
+from dartree_exp.outcomes import Outcome
 from dartree_exp.records.folder import LOCK
 from dartree_exp.records.lock import FolderLock
 from dartree_exp.records.reader import Run
@@ -72,6 +76,63 @@ def test_trees_and_a_knob_that_one_lacks_can_be_swept_together(runs: Any, states
     assert states("s") == {"DONE": 3}  # one chain: it does not read the width
     names = {Run(status.parent).config["sweep"]["name"] for status in Path("multirun/s").glob("*/status.json")}
     assert names == {"s"}
+
+
+def test_stop_starts_no_more_but_counts_what_is_done(runs: Any, capsys: pytest.CaptureFixture, states: States) -> None:
+    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=3"]) == 0
+    runs.fail(2, RunError("2 verdicts are wrong"))
+    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2,3,4", "sweep.on_error=stop"]) == 1
+    assert runs.budgets == [3, 1, 2]
+    assert states("s") == {"DONE": 2, "FAILED": 1}
+    captured = capsys.readouterr()
+    assert "1 done, 1 done before, 1 failed, 1 not started" in captured.err
+    assert "NOT STARTED [3] tree.budget=4: another point failed before" in captured.err
+    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=2,4"]) == 1  # the default goes on
+    assert runs.budgets[-1] == 4
+
+
+def test_a_sweep_says_where_it_stands_after_every_point(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    runs.fail(2, RunError("2 verdicts are wrong"))
+    assert runs.code(["-m", *TOY, "sweep.name=s", "tree=chain,pruned", "tree.budget=1,2"]) == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sweep s: ")]
+    assert [line.split()[2] for line in lines] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+    assert "1 done, 1 failed, 2 left, about 0:00:0" in lines[1] and lines[3].endswith("2 done, 2 failed")
+
+
+def test_a_searching_sweeper_gets_the_objective(runs: Any) -> None:
+    def work(config: Any, folder: Any) -> None:
+        folder.write_summary({"tau_macro": {"value": 2.5}, "speedup": {"value": None}})
+        folder.done()
+
+    runs.special[2] = work
+    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=2"]) == 0
+    folder = str(Path("multirun", "s", config_hash(compose([*TOY, "tree.budget=2"]))))
+    done = Outcome(0, [], "SKIPPED", folder)
+    assert launch._objective(done, "tau_macro") == 2.5
+    assert launch._objective(done, "speedup") is None
+    assert launch._objective(Outcome(0, [], "FAILED", folder), "tau_macro") is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "plugin", "extra"),
+    [
+        ("hydra/launcher=cores", "hydra/launcher/joblib", "joblib"),
+        ("hydra/launcher=slurm", "hydra/launcher/submitit_slurm", "cluster"),
+        ("hydra/sweeper=search", "hydra/sweeper/optuna", "optuna"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    runs: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, choice: str, plugin: str, extra: str
+) -> None:
+    group, _, name = plugin.rpartition("/")
+    options: Any = ConfigStore.instance().repo
+    for part in group.split("/"):
+        options = options[part]
+    monkeypatch.delitem(options, f"{name}.yaml", raising=False)
+    monkeypatch.setattr(Plugins.instance(), "_initialize", lambda: None)  # finds no plugin again
+    assert runs.code(["-m", *TOY, "tree.budget=1,2", choice]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert plugin in line and f"dartree_exp[{extra}]" in line
 
 
 KILLED = """

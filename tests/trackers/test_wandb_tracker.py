@@ -14,7 +14,7 @@ from dartree_exp.config.schema import TrackerConfig
 from dartree_exp.records import RoundRecord
 from dartree_exp.summary import summarise
 from dartree_exp.trackers import Guarded, RunInfo, WandbTracker, wandb_tracker
-from dartree_exp.trackers.wandb_tracker import flatten
+from dartree_exp.trackers.rows import SAMPLE_COLUMNS, flatten
 from sample_records import mini_run, sample
 
 OFFLINE = TrackerConfig(name="wandb", project="trees", entity=None, mode="offline")
@@ -75,6 +75,11 @@ def test_an_offline_run_reads_back_whole(tmp_path):
     assert numbers["verdicts/exact"] == 12 and numbers["by_category/math/n"] == 4
     assert numbers["acceptance_length"]["values"] == list(summary["acceptance_histogram"].values())
     assert numbers["acceptance_length"]["bins"] == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
+    assert numbers["samples"]["nrows"] == len(run)
+    [table] = (tmp_path / "run").glob("wandb/offline-run-*/files/media/table/samples*.json")
+    rows = [dict(zip(SAMPLE_COLUMNS, row, strict=True)) for row in json.loads(table.read_text())["data"]]
+    assert [row["id"] for row in rows] == [record.id for record in run]
+    assert [row["rounds"] for row in rows] == [record.rounds for record in run]
 
     records = [json.loads(line) for line in inspect(tmp_path / "run").splitlines()]
     text = json.dumps(records)

@@ -23,6 +23,13 @@ CONFIG_NAME = "config"
 VERSION_BASE = "1.3"
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 """What Hydra raises for settings that it cannot compose."""
+_EXTRAS = {
+    "hydra/launcher/joblib": "joblib",
+    "hydra/launcher/submitit_local": "cluster",
+    "hydra/launcher/submitit_slurm": "cluster",
+    "hydra/sweeper/optuna": "optuna",
+}
+"""Hydra's plugins that `conf/hydra/` builds on, and what installs them."""
 
 
 def make_config(overrides: Sequence[str] = ()) -> Config:
@@ -79,6 +86,9 @@ def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Pa
     if "Ambiguous value" in str(error):
         text = next((text for text in overrides if text in str(error)), "")
         return f"{text}: several values are a sweep; add -m, or quote one value with commas: 'key=\"a, b\"'"
+    for plugin, extra in _EXTRAS.items():
+        if f"'{plugin}'" in str(error):
+            return f"{plugin}: needs an extra: pip install 'dartree_exp[{extra}]'"
     cause = f" ({_first_line(error.__cause__)})" if error.__cause__ is not None else ""
     return _first_line(error) + cause
 

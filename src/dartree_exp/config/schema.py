@@ -26,6 +26,7 @@ METHODS = (
     "pctree",
 )
 TREES = ("chain", "heap", "fixed", "pruned", "pool", "frontier")
+OBJECTIVES = ("tau_macro", "tau_micro", "emitted_per_round", "speedup", "speedup_macro", "tokens_per_second")
 SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
 
 
@@ -163,7 +164,7 @@ class EngineConfig:
 class TrackerConfig:
     """A mirror of the record; the record itself is always written."""
 
-    name: str = knob("where results are mirrored", allowed=("none", "wandb"))
+    name: str = knob("where results are mirrored", allowed=("none", "wandb", "tensorboard"))
     project: str = knob("project of the tracker")
     entity: str | None = knob("team or user of the tracker; null: its default")
     mode: str = knob("offline: written locally, synchronised later by hand", allowed=("offline", "online", "disabled"))
@@ -182,9 +183,11 @@ class RecordConfig:
 
 @dataclass(kw_only=True)
 class SweepConfig:
-    """Where a run belongs."""
+    """Where a run belongs, and how the points of a sweep depend on each other."""
 
     name: str | None = knob("folder under `output`; the same name resumes it; null: time and id, or runs")
+    on_error: str = knob("after a failed point: run the others, or start no more", allowed=("continue", "stop"))
+    objective: str = knob("number of a run's summary that a searching sweeper optimises", allowed=OBJECTIVES)
 
 
 @dataclass(kw_only=True)
@@ -207,5 +210,6 @@ class Config:
         "plain decoding: paired (prompt by prompt in every run) or shared (timed once per prompt in a sweep)",
         allowed=("paired", "shared"),
     )
+    repeats: int = knob("passes over the prompts, for times (the ids are the same in all)", low=1)
     force: bool = knob("run again what is done already")
     output: str = knob("root folder of runs")

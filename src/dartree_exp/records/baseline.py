@@ -6,6 +6,7 @@ not timed in the same minutes. One file per turn, written whole, so that runs in
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,19 @@ class SharedBaseline:
         file = self._file(sample_id, prompt_sha256)
         return read_json(file) if file.exists() else None
 
-    def put(self, sample_id: str, prompt_sha256: str, answer: dict[str, Any]) -> None:
-        """Store an answer; of two processes that decoded the same prompt the later one stays, whole."""
+    def put(self, sample_id: str, prompt_sha256: str, answer: dict[str, Any]) -> dict[str, Any]:
+        """Store an answer. Of two processes that decoded the same prompt the first one's stays; returns what stays."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._file(sample_id, prompt_sha256), answer)
+        file = self._file(sample_id, prompt_sha256)
+        own = file.with_suffix(f".{os.getpid()}")
+        write_json(own, answer)
+        try:
+            os.link(own, file)
+        except FileExistsError:
+            return read_json(file)
+        finally:
+            own.unlink()
+        return answer
 
     def _file(self, sample_id: str, prompt_sha256: str) -> Path:
         return self._folder / f"{hash_of({'id': sample_id, 'prompt': prompt_sha256})}.json"

@@ -84,6 +84,11 @@ def is_run_folder(path: Path) -> bool:
     return (path / STATUS).is_file()
 
 
+def is_done(path: Path) -> bool:
+    """Whether the run in this folder ended well; False where there is no run."""
+    return is_run_folder(path) and Run(path).state == "DONE"
+
+
 def find_runs(path: Path) -> list[Run]:
     """The run folder `path`, or all run folders at any depth below it, by path; RecordError where there are none."""
     if not path.is_dir():

@@ -1,4 +1,4 @@
-"""Mirrors of the record: Weights & Biases, or none."""
+"""Mirrors of the record: Weights & Biases, TensorBoard, or none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from dartree_exp.config.identity import config_hash
 from dartree_exp.config.schema import Config
 from dartree_exp.records import Run
+from dartree_exp.trackers.tensorboard_tracker import TensorboardTracker
 from dartree_exp.trackers.tracker import Guarded, NoTracker, RunInfo, Tracker
 from dartree_exp.trackers.wandb_tracker import WandbTracker
 
@@ -24,7 +25,8 @@ def make_tracker(config: Config, folder: Path, say: Callable[[str], None] | None
     say = say or _to_stderr
     if config.tracker.name == "none":
         return NoTracker()
-    tracker = Guarded(WandbTracker(config.tracker, say), say)
+    made = TensorboardTracker() if config.tracker.name == "tensorboard" else WandbTracker(config.tracker, say)
+    tracker = Guarded(made, say)
     method = str(config.method)
     info = RunInfo(config_hash(config), f"{method} {folder.name}", folder.parent.name, method, folder)
     tracker.start(asdict(config), info)
@@ -39,4 +41,4 @@ def _to_stderr(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-__all__ = ["Guarded", "NoTracker", "RunInfo", "Tracker", "WandbTracker", "make_tracker"]
+__all__ = ["Guarded", "NoTracker", "RunInfo", "TensorboardTracker", "Tracker", "WandbTracker", "make_tracker"]

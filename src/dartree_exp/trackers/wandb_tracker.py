@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dartree_exp.config.schema import TrackerConfig
-from dartree_exp.metrics import point
 from dartree_exp.records import RoundRecord, SampleRecord
-from dartree_exp.timing import STAGES
+from dartree_exp.trackers.rows import SAMPLE_COLUMNS, flatten, histogram_bins, prompt_row, round_row, sample_row
 from dartree_exp.trackers.tracker import RunInfo
 
 INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 120.0  # seconds; an unreachable server must not hold a finished run
 
 
 class WandbTracker:
-    """Config, per-round and per-prompt metrics, the summary and the acceptance histogram of one run.
+    """Config, per-round and per-prompt metrics, summary, table of samples and acceptance histogram of one run.
 
     Args:
         config: project, entity and mode (offline | online | disabled).
@@ -61,74 +60,31 @@ class WandbTracker:
         if self._run is None:
             return
         for record in rounds:
-            self._run.log(_round_row(self._rounds, record))
+            self._run.log(round_row(self._rounds, record))
             self._rounds += 1
         self._samples.append(sample)
-        self._run.log(self._prompt_row(sample))
+        self._run.log(prompt_row(self._samples))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Write the summary and the histogram and close the W&B run; exit code 1 where there is no summary."""
+        """Write summary, table and histogram and close the W&B run; exit code 1 where there is no summary."""
         run, self._run = self._run, None
         if run is None:
             return
         try:
             if summary is not None:
-                if summary["acceptance_histogram"]:
-                    run.log({"acceptance_length": _histogram(summary["acceptance_histogram"])})
+                run.log(self._media(summary))
                 run.summary.update(dict(flatten(summary)))
         finally:
             run.finish(exit_code=0 if summary is not None else 1)
         if self._config.mode == "offline":
             self._say(f"W&B run kept offline; upload it with: wandb sync {os.path.dirname(run.dir)}")
 
-    def _prompt_row(self, sample: SampleRecord) -> dict[str, Any]:
-        names = ("tau_macro", "speedup", "tokens_per_second")
-        own = {f"prompt/{name}": point([sample], name) for name in names}
-        so_far = {f"prompt/{name}_so_far": point(self._samples, name) for name in names}
-        counts = {
-            "prompt/index": len(self._samples) - 1,
-            "prompt/emitted": sample.emitted,
-            "prompt/rounds": sample.rounds,
-            "prompt/exact": int(sample.verdict == "exact"),
-            "prompt/failed": int(sample.error is not None),
-        }
-        return {key: value for key, value in {**counts, **own, **so_far}.items() if value is not None}
+    def _media(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """The table of samples, and the histogram of acceptance lengths where there was a round."""
+        import wandb
 
-
-def _round_row(index: int, record: RoundRecord) -> dict[str, Any]:
-    return {
-        "round/index": index,
-        "round/tokens_advanced": record.tokens_advanced,
-        "round/emitted": record.emitted,
-        "round/tree_size": record.tree_size,
-        "round/supertree_size": record.supertree_size,
-        "round/tree_depth": record.tree_depth,
-        **{f"round/{stage}_ms": 1e3 * record.time[stage] for stage in STAGES if stage in record.time},
-    }
-
-
-def _histogram(counts: Mapping[str, int]) -> Any:
-    """A W&B histogram with one bin per acceptance length, from 1 to the longest seen."""
-    import wandb
-
-    lengths = range(1, max(map(int, counts)) + 1)
-    edges = [length - 0.5 for length in (*lengths, lengths[-1] + 1)]
-    return wandb.Histogram(np_histogram=([counts.get(str(length), 0) for length in lengths], edges))
-
-
-def flatten(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """summary.json as flat keys: an estimate becomes `tau_macro`, `tau_macro_low`, `tau_macro_high`; others `a/b`.
-
-    Undefined numbers, definitions and lists are left out: a chart can do nothing with them.
-    """
-    for key, value in summary.items():
-        name = prefix + key
-        if isinstance(value, Mapping) and set(value) == {"value", "low", "high"}:
-            for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
-                if value[part] is not None:
-                    yield name + end, value[part]
-        elif isinstance(value, Mapping):
-            if key not in ("definitions", "interval", "acceptance_histogram"):
-                yield from flatten(value, f"{name}/")
-        elif value is not None and not isinstance(value, list):
-            yield name, value
+        media: dict[str, Any] = {"samples": wandb.Table(list(SAMPLE_COLUMNS), list(map(sample_row, self._samples)))}
+        if summary["acceptance_histogram"]:
+            bins = histogram_bins(summary["acceptance_histogram"])
+            media["acceptance_length"] = wandb.Histogram(np_histogram=bins)
+        return media

@@ -1,0 +1,79 @@
+"""What trackers are told: flat rows of a round, a prompt and a summary, the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dartree_exp.metrics import point
+from dartree_exp.records import RoundRecord, SampleRecord
+from dartree_exp.timing import STAGES
+
+_NUMBERS = ("tau_macro", "speedup", "tokens_per_second")
+_NOT_CHARTED = ("definitions", "interval", "acceptance_histogram")
+
+SAMPLE_COLUMNS = (
+    *("id", "category", "turn", "repeat", "verdict", "finish", "emitted", "rounds", "tau", "speedup"),
+    *("degenerate", "fallback", "error", "text"),
+)
+
+
+def round_row(index: int, record: RoundRecord) -> dict[str, float]:
+    """The numbers of one round; `round/index` counts all rounds of the run."""
+    return {
+        "round/index": index,
+        "round/tokens_advanced": record.tokens_advanced,
+        "round/emitted": record.emitted,
+        "round/tree_size": record.tree_size,
+        "round/supertree_size": record.supertree_size,
+        "round/tree_depth": record.tree_depth,
+        **{f"round/{stage}_ms": 1e3 * record.time[stage] for stage in STAGES if stage in record.time},
+    }
+
+
+def prompt_row(samples: Sequence[SampleRecord]) -> dict[str, float]:
+    """The numbers of the last sample, and those of all samples so far."""
+    sample = samples[-1]
+    own = {f"prompt/{name}": point([sample], name) for name in _NUMBERS}
+    so_far = {f"prompt/{name}_so_far": point(samples, name) for name in _NUMBERS}
+    counts = {
+        "prompt/index": len(samples) - 1,
+        "prompt/emitted": sample.emitted,
+        "prompt/rounds": sample.rounds,
+        "prompt/exact": int(sample.verdict == "exact"),
+        "prompt/failed": int(sample.error is not None),
+    }
+    return {key: value for key, value in {**counts, **own, **so_far}.items() if value is not None}
+
+
+def sample_row(sample: SampleRecord) -> list[Any]:
+    """One line of a table of samples, in the order of SAMPLE_COLUMNS."""
+    return [
+        *(sample.id, sample.category, sample.turn, sample.repeat, sample.verdict, sample.finish),
+        *(sample.emitted, sample.rounds, point([sample], "tau_macro"), point([sample], "speedup")),
+        *(sample.degenerate, sample.fallback, None if sample.error is None else sample.error["message"], sample.text),
+    ]
+
+
+def histogram_bins(counts: Mapping[str, int]) -> tuple[list[int], list[float]]:
+    """Counts and bin edges of the acceptance lengths, one bin each from 1 to the longest seen."""
+    lengths = range(1, max(map(int, counts)) + 1)
+    return [counts.get(str(length), 0) for length in lengths], [length - 0.5 for length in (*lengths, lengths[-1] + 1)]
+
+
+def flatten(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """summary.json as flat keys: an estimate becomes `tau_macro`, `tau_macro_low`, `tau_macro_high`; others `a/b`.
+
+    Undefined numbers, definitions and lists are left out: a chart can do nothing with them.
+    """
+    for key, value in summary.items():
+        name = prefix + key
+        if isinstance(value, Mapping) and set(value) == {"value", "low", "high"}:
+            for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
+                if value[part] is not None:
+                    yield name + end, value[part]
+        elif isinstance(value, Mapping):
+            if key not in _NOT_CHARTED:
+                yield from flatten(value, f"{name}/")
+        elif value is not None and not isinstance(value, list):
+            yield name, value

@@ -1,0 +1,79 @@
+"""Every study is one affordable sweep, and runs whole on the toy target."""
+
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from dartree_exp.__main__ import main
+from dartree_exp.config import compose
+from dartree_exp.config.composition import groups
+from dartree_exp.records.reader import find_runs
+from toy_drafters import write_toy_drafters
+
+CONF = Path(__file__).parents[2] / "conf"
+STUDIES = groups()["experiment"]
+MOST_POINTS = 24
+SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=4", "engine.dtype=fp32", "engine.threads=1"]
+PROMISED = {
+    *("table1", "table2_construction", "table3_heads", "temperature"),
+    *("fig_width", "fig_budget", "fig_beta", "fig_candidates", "fig_width_budget_beta", "fig_survival"),
+}
+
+
+def swept(study: str) -> dict[str, list[str]]:
+    """The values that a study sweeps, by key."""
+    params = OmegaConf.load(CONF / "experiment" / f"{study}.yaml").hydra.sweeper.params
+    return {str(key): str(value).split(",") for key, value in params.items()}
+
+
+def test_the_papers_studies_are_there() -> None:
+    assert set(STUDIES) == PROMISED
+    readme = (CONF / "experiment" / "README.md").read_text()
+    assert all(f"`{study}`" in readme for study in STUDIES)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_says_its_command_and_is_affordable(study: str) -> None:
+    head = (CONF / "experiment" / f"{study}.yaml").read_text().splitlines()[:2]
+    assert head == ["# @package _global_", f"# python -m dartree_exp +experiment={study}"]  # Hydra wants its line first
+    assert prod(map(len, swept(study).values())) <= MOST_POINTS
+    config = compose([f"experiment={study}"])
+    assert (config.baseline, config.decoding.max_new_tokens, config.sweep.name) == ("shared", 96, study)
+    assert config.repeats == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_runs_on_the_toy_target(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = groups()
+    missing = [
+        f"{key}={value}"
+        for key, values in swept(study).items()
+        for value in values
+        if key in options and value not in options[key]
+    ]
+    if missing:
+        pytest.skip(f"not there yet: {', '.join(missing)}")
+    monkeypatch.chdir(tmp_path)
+    # Of a knob the first and the last value, to save time; of choices all.
+    ends = {key: [values[0], values[-1]] for key, values in swept(study).items() if "." in key}
+    narrowed = [f"{key}={','.join(values)}" for key, values in ends.items()]
+    assert main([f"+experiment={study}", *narrowed, *write_toy_drafters(tmp_path / "drafters"), *SMALL]) == 0
+    runs = find_runs(tmp_path / "multirun" / study)
+    assert {run.state for run in runs} == {"DONE"}
+    assert all(sample.verdict == "exact" for run in runs for sample in run.samples)
+    # Points that differ only in what a method does not read would share a folder: no study here has any.
+    assert len(runs) == prod(map(len, {**swept(study), **ends}.values()))
+    [answers] = {len(list(folder.iterdir())) for folder in (tmp_path / "multirun" / study / ".ar").iterdir()}
+    assert answers == 1  # one prompt, decoded plainly once for each temperature
+
+
+def test_one_command_is_one_multirun_and_the_command_line_wins(runs: Any, states: Callable[[str], dict]) -> None:
+    assert runs.code(["+experiment=fig_width", "model=toy", "drafter=random", "method=ddtree", "tree.width=3,5"]) == 0
+    assert states("fig_width") == {"DONE": 1}  # DDTree does not read the width
+    assert runs.code(["+experiment=table1", "model=toy", "method=ar", "decoding.temperature=0,0.5,1"]) == 0
+    assert states("table1") == {"DONE": 3}

@@ -12,7 +12,7 @@ from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.gru import GRUHead
 from dartree_exp.drafters.scripted import ScriptedDrafter
 from dartree_exp.models.toy import toy_target
 from dartree_exp.timing import StageClock

@@ -129,7 +129,7 @@ def test_export_gives_the_same_drafts_through_the_inference_path(tiny, trained, 
     export(trained.root / "head", tmp_path / "out", tiny.target, card)
     written = json.loads((tmp_path / "out" / "card.json").read_text())
     assert [s["stage"] for s in written["stages"]] == ["backbone", "head"]
-    assert "Stage: head" in render(written)
+    assert "Stage: head, gru" in render(written)
     stored = read_checkpoint(tmp_path / "out", use_head=True, dtype=torch.float32, device=torch.device("cpu"))
     assert stored.config.shift_label and stored.config.draft_vocab_size == 30
 

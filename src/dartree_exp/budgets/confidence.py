@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from dartree_exp.budgets.policy import RoundState
 from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.trees.prune import subtree

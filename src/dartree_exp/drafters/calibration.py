@@ -34,7 +34,7 @@ def read_temperatures(folder: Path, depths: int) -> Tensor | None:
         raise CheckpointError(f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers")
     if digest != sha256_of(folder / WEIGHTS):
         raise CheckpointError(
-            f"drafter {folder}: {CALIBRATION} was made for other weights; calibrate again or remove it"
+            f"drafter {folder}: {CALIBRATION} was made for other weights; remove it (and calibrate again)"
         )
     return temperatures
 

@@ -12,33 +12,42 @@ from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
 from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.gru import GRUHead
+from dartree_exp.drafters.markov import MARKOV_HEADS
 from dartree_exp.drafters.scripted import ScriptedDrafter
 from dartree_exp.models.toy import toy_target
 from dartree_exp.timing import StageClock
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
+ON_DSPARK = ("dspark", "dartree_dspark")
+
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
 
 class NoisyOracle:
-    """Proposes the target's continuation among equally likely others, with random hidden states and a random GRU head.
+    """Proposes the target's continuation among equally likely others, with random hidden states and a random head.
 
     The right token is seldom the first candidate, so accepted paths jump between branches.
     """
 
-    def __init__(self, target, num_drafts: int = 6, with_head: bool = True) -> None:
+    def __init__(self, target, num_drafts: int = 6, head_type: str | None = "gru") -> None:
         self._oracle = ScriptedDrafter("oracle", target, num_drafts)
         self.name, self.num_drafts, self.block_size = "noisy", num_drafts, num_drafts
         self.target_layer_ids = (0,)
         self.max_positions = target.max_positions
         self.weights_sha256 = None
-        self.head = None
-        if with_head:
-            torch.manual_seed(5)
+        self.head = self.confidence = None
+        torch.manual_seed(5)
+        if head_type == "gru":
             head = GRUHead(target.hidden_size, target.vocab_size, 16, 8, pure_draft_prefix_len=1)
             self.head = head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
+        elif head_type is not None:
+            head = MARKOV_HEADS[head_type](target.hidden_size, target.vocab_size, 8)
+            self.head = head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
+            confidence = ConfidenceHead(target.hidden_size, 8).to(target.dtype).requires_grad_(False)
+            self.confidence = confidence.bind(self.head)
 
     def session(self, prompt_ids, sampler=None):
         return _NoisySession(self, self._oracle.session(prompt_ids, sampler))
@@ -63,7 +72,8 @@ class _NoisySession:
 
 @cache
 def tree_config(method: str, *overrides: str):
-    config = compose([f"method={method}", "tree.budget=16", *overrides])
+    drafter = ["drafter=dspark"] if "budget=confidence" in overrides else []
+    config = compose([f"method={method}", "tree.budget=16", *drafter, *overrides])
     return config.tree, config.budget
 
 
@@ -95,12 +105,17 @@ def _rule(cap: int, rule: dict) -> StopRule:
 
 @pytest.fixture
 def make_case():
-    """`make_case(method, *overrides, family=, dtype=, drafter=)`, a fresh method over a cached target."""
+    """`make_case(method, *overrides, family=, dtype=, drafter=)`, a fresh method over a cached target.
+
+    method: a preset, on its own head, or `preset@head` with a type of Markov head.
+    """
 
     def make(method, *overrides, family="llama", dtype=torch.float32, drafter="noisy", num_drafts=6):
         target = target_of(family, dtype)
+        method, _, head = method.partition("@")
         if drafter == "noisy":
-            made = NoisyOracle(target, num_drafts, with_head=method not in ("dflash", "ddtree"))
+            own = None if method in ("dflash", "ddtree") else "vanilla" if method in ON_DSPARK else "gru"
+            made = NoisyOracle(target, num_drafts, head or own)
         else:
             made = ScriptedDrafter(drafter, target, num_drafts)
         return Case(target, made, method, *overrides)

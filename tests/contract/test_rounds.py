@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract_support import DRAFTING, PROMPT
+from contract_support import DRAFTING, MARKOV, ON_MARKOV, PROMPT
 
 from dartree_exp.models.target import Target
 from dartree_exp.verify.walk import NonFiniteLogitsError
@@ -21,7 +21,7 @@ def trace(decoded):
     return [(r.accepted_tokens, r.bonus, r.start) for r in decoded.rounds]
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", DRAFTING + ON_MARKOV)
 def test_trees_are_valid_and_within_budget(make_case, method):
     case = make_case(method, "tree.budget=20")
     rounds = case.drafted().rounds
@@ -50,12 +50,31 @@ def test_budget_zero_is_plain_decoding_through_the_loop(make_case, method):
     assert {r.tree.num_nodes for r in drafted.rounds} == {0}
 
 
+@pytest.mark.parametrize("head", ["gru", *MARKOV])
 @pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
-def test_width_one_equals_the_chain(make_case, scoring):
+def test_width_one_equals_the_chain(make_case, scoring, head):
     common = ("tree.candidates=all", "tree.normalise=vocab", f"tree.scoring={scoring}", "tree.budget=64")
-    chain = trace(make_case("domino", *common).drafted(cap=40))
-    assert trace(make_case("dartree_pruned", *common, "tree.width=1", "tree.beta=0").drafted(cap=40)) == chain
-    assert trace(make_case("dartree_fixed", *common[:3], "tree.budget=6").drafted(cap=40)) == chain
+    chain = trace(make_case(f"domino@{head}", *common).drafted(cap=40))
+    pruned = make_case(f"dartree_pruned@{head}", *common, "tree.width=1", "tree.beta=0")
+    assert trace(pruned.drafted(cap=40)) == chain
+    assert trace(make_case(f"dartree_fixed@{head}", *common[:3], "tree.budget=6").drafted(cap=40)) == chain
+    heap = make_case(f"dominotree@{head}", *common, "tree.children=1", "tree.child_order=corrected")
+    assert trace(heap.drafted(cap=40)) == chain
+
+
+@pytest.mark.parametrize("method", ["dspark", "dartree_dspark", "dominotree@rnn"])
+def test_doubtful_drafts_are_left_out_and_ids_stay(make_case, method):
+    """The confidence budget verifies less, down to plain steps, and changes no id."""
+    whole = make_case(method)
+    plain, sizes = whole.plain(cap=30).ids, []
+    for threshold in (0, 0.4, 0.5, 0.6, 1):
+        drafted = make_case(method, "budget=confidence", f"budget.threshold={threshold}").drafted(cap=30)
+        assert drafted.ids == plain
+        for r in drafted.rounds:
+            r.tree.validate(16)
+        sizes.append(sum(r.tree.num_nodes for r in drafted.rounds) / len(drafted.rounds))
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[2] > sizes[-1] == 0
+    assert sizes[0] == sum(r.tree.num_nodes for r in whole.drafted(cap=30).rounds) / len(whole.drafted(cap=30).rounds)
 
 
 def test_static_chain_equals_the_conditional_chain(make_case):

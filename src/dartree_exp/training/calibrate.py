@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.reliability import (
@@ -112,7 +111,9 @@ def calibrate(fitted_on: tuple[Array, np.ndarray], judged_on: tuple[Array, np.nd
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.calibrate", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m dartree_exp.training.calibrate", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder with a confidence head")
     parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
     parser.add_argument("--samples", type=int, default=8, help="held-out prompts per domain, half of them to fit")
@@ -143,7 +144,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{folder}: no confidence head to calibrate", file=sys.stderr)
         return 1
     if method.depth != method.drafter.num_drafts or config.tree.budget < method.depth:
-        print(f"tree.depth and tree.budget: a calibration needs whole blocks of {method.drafter.num_drafts}", file=sys.stderr)
+        print(
+            f"tree.depth and tree.budget: a calibration needs whole blocks of {method.drafter.num_drafts}",
+            file=sys.stderr,
+        )
         return 1
     parts = [record(target, method, samples[start::2], args.cap) for start in (0, 1)]
     if not all(len(accepted) for _, accepted in parts):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dartree_exp.config import Config, compose, config_hash
-from dartree_exp.config.identity import HASH_DIGITS
+from dartree_exp.config.identity import HASH_DIGITS, unread_keys
 from dartree_exp.config.knobs import knobs
 
-NOT_RESULTS = ("output", "force", "method", "tracker.", "sweep.", "model.drafters")
+NOT_RESULTS = ("output", "force", "method", "tracker.", "sweep.", "model.drafters", "budget.threshold")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,15 @@ def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> No
         narrow.tree.name = wide.tree.name = tree
         wide.tree.width, wide.tree.beta = 99, -0.5
         assert (config_hash(narrow) == config_hash(wide)) == (tree != "pruned"), tree
+
+
+def test_the_confidence_threshold_counts_where_it_is_read(config: Config) -> None:
+    for budget in ("fixed", "confidence"):
+        low, high = copy.deepcopy(config), copy.deepcopy(config)
+        low.budget.name = high.budget.name = budget
+        high.budget.threshold = 0.7
+        assert (config_hash(low) == config_hash(high)) == (budget == "fixed")
+        assert unread_keys(high, ["budget.threshold"]) == (["budget.threshold"] if budget == "fixed" else [])
 
 
 def test_plain_decoding_is_one_run_whatever_the_tree(config: Config) -> None:

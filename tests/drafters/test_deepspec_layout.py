@@ -265,3 +265,28 @@ def test_temperatures_are_read_and_belong_to_the_weights(head_alone: Callable):
     (folder / CALIBRATION).write_text("{")
     with pytest.raises(CheckpointError, match=r"calibration\.json cannot be read"):
         load_drafter(folder, target)
+
+
+def test_specforges_dspark_is_read_where_its_slot_layout_is_stated(released: Callable):
+    """Head options inside `dflash_config`; the layout is never taken from the architecture's name there."""
+    folder, target = released("gated")
+    raw = json.loads((folder / "config.json").read_text())
+    inner = (
+        "markov_rank",
+        "markov_head_type",
+        "enable_confidence_head",
+        "confidence_head_with_markov",
+        "mask_token_id",
+    )
+    raw["dflash_config"] = {"projector_type": "dspark"} | {key: raw.pop(key) for key in inner}
+    (folder / "config.json").write_text(json.dumps(raw | {"sample_from_anchor": True}))
+    assert load_drafter(folder, target).num_drafts == 7
+    (folder / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(CheckpointError, match="slot layout unknown"):
+        load_drafter(folder, target)
+
+
+def test_deepspecs_layout_has_no_gru_head(make_parts: Callable, tmp_path: Path):
+    backbone, gru, target = make_parts()
+    with pytest.raises(CheckpointError, match="no GRU head"):
+        save_drafter(tmp_path / "d", backbone, gru, tables=(target.embed_weight, target.lm_head_weight))

@@ -130,10 +130,13 @@ def save_drafter(
     the restriction are written into `config.json` whatever `backbone.config` says about them.
 
     vocab_ids: int64 [Vd], the target ids the drafting softmax is restricted to.
-    tables: the target's embedding and lm_head [V, H], which DeepSpec's own evaluator expects in the checkpoint.
+    tables: the target's embedding and lm_head [V, H], which DeepSpec's own evaluator expects in the checkpoint; not with a
+        GRU head, which its layout does not have.
     """
     folder = Path(folder)
     sizes = head_config_of(head, confidence)
+    if tables is not None and isinstance(head, GRUHead):
+        raise CheckpointError(f"drafter {folder}: DeepSpec's layout has no GRU head")
     config = replace(
         backbone.config,
         head=sizes,
@@ -142,6 +145,7 @@ def save_drafter(
     )
     parts = _Parts(backbone, head, confidence)
     tensors = parts.tensors() | ({} if tables is None else dict(zip((EMBED, LM_HEAD), tables, strict=True)))
+    # Cloned, since a tied target's tables are one tensor, which safetensors refuses to store twice.
     tensors = {key: value.detach().to("cpu", dtype).clone().contiguous() for key, value in tensors.items()}
     if vocab_ids is not None:
         tensors[RESTRICTION] = torch.zeros(config.vocab_size, dtype=torch.bool)
@@ -185,8 +189,8 @@ def head_config_of(head: Head | None, confidence: ConfidenceHead | None = None) 
         return None
     if isinstance(head, GRUHead):
         return head.config
-    confident = confidence is not None
-    return MarkovHeadConfig(head.rank, head.head_type, confident, confidence is not None and confidence.rank > 0)
+    reads_token = confidence is not None and confidence.rank > 0
+    return MarkovHeadConfig(head.rank, head.head_type, confidence is not None, reads_token)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ class DFlashConfig:
         projector = section.get("projector_type")
         layers, target_layers = need("num_hidden_layers"), need("num_target_layers")
         ids = get("target_layer_ids")
+        head = read_head(projector, get, need)
         return cls(
             hidden_size=need("hidden_size"),
             intermediate_size=need("intermediate_size"),
@@ -126,9 +127,9 @@ class DFlashConfig:
             rope_theta=_rope_theta(raw),
             rms_norm_eps=need("rms_norm_eps"),
             max_position_embeddings=need("max_position_embeddings"),
-            head=read_head(projector, get, need),
+            head=head,
             draft_vocab_size=get("draft_vocab_size"),
-            layout=DEEPSPEC if architecture == DEEPSPEC else DFLASH,
+            layout=DEEPSPEC if architecture == DEEPSPEC or isinstance(head, MarkovHeadConfig) else DFLASH,
         )
 
     def to_json(self) -> dict[str, Any]:

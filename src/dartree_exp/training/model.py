@@ -200,7 +200,7 @@ def step_gradients(
     _backward(result, rows, codes, output)
     if doubt is not None:
         doubt.backward()
-    return StepLoss(result.base, result.final, len(live), 0.0 if doubt is None else float(doubt))
+    return StepLoss(result.base, result.final, len(live), 0.0 if doubt is None else float(doubt.detach()))
 
 
 def _backward(result: LossResult, hidden: Tensor, codes: Tensor | None, output: nn.Parameter | None) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from dartree_exp.drafters.head_config import MARKOV_KINDS, GRUHeadConfig, HeadConfig, MarkovHeadConfig
 
-HEADS = {"gru": "domino"} | {kind: name for name, kind in MARKOV_KINDS.items()}
+_MARKOV_TYPES = {kind: released for released, kind in MARKOV_KINDS.items()}
+HEADS = ("gru", *_MARKOV_TYPES)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class TrainSettings:
         """The head's sizes; Markov heads are trained with a confidence head."""
         if self.head == "gru":
             return GRUHeadConfig(self.rank, self.gru_width, self.pure_prefix)
-        return MarkovHeadConfig(self.markov_rank, HEADS[self.head], True, True)
+        return MarkovHeadConfig(self.markov_rank, _MARKOV_TYPES[self.head], True, True)
 
 
 HELP = {

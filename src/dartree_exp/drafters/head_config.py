@@ -88,6 +88,8 @@ def read_head(projector: str | None, get: Callable[..., Any], need: Callable[[st
     if projector not in (None, "dspark"):
         raise CheckpointError(f"projector_type = {projector!r}: allowed are none, domino and dspark")
     rank = need("markov_rank") if projector == "dspark" else get("markov_rank", 0)
+    if projector == "dspark" and not rank:
+        raise CheckpointError(f"markov_rank = {rank}: must be at least 1")
     if not rank:  # DeepSpec's "DFlash" is its DSpark model without the head
         if get("enable_confidence_head"):
             raise CheckpointError("enable_confidence_head = true: without a Markov head (markov_rank 0) not supported")

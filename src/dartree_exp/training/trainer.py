@@ -51,6 +51,9 @@ class Trainer:
         elif start:
             self._start_from(*start)
         self.parameters = trained_parameters(self.model, self.settings.stage)
+        # The confidence head's gradient must not shrink the others' by way of the common norm; Adam forgives its size.
+        apart = [] if self.model.confidence is None else [id(p) for p in self.model.confidence.parameters()]
+        self.clipped = [p for p in self.parameters if id(p) not in apart]
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
         for parameter in self.parameters:
@@ -93,7 +96,7 @@ class Trainer:
         batch = make_batch(samples, anchors, s.block_at(progress), self.model.feature_scale, self.vocabulary)
         loss = step_gradients(self.model, batch, s, self.vocabulary, progress, rng)
         self._share_gradients()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, s.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.clipped, s.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = s.lr_at(progress, self.number)
         self.optimizer.step()

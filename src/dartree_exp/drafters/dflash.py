@@ -17,7 +17,7 @@ from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.drafter import Draws
 from dartree_exp.drafters.fit import check_fit
-from dartree_exp.drafters.heads import Head
+from dartree_exp.drafters.heads import CorrectionHead, Head
 
 if TYPE_CHECKING:
     from dartree_exp.models.target import Target
@@ -53,7 +53,7 @@ class DFlashDrafter:
         self._weight_files = tuple(weight_files)
         self.backbone = backbone
         self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
-        self.head: Head | None = None if head is None else head.bind(target.embed_weight, self.vocab_ids)
+        self.head: CorrectionHead | None = None if head is None else head.bind(target.embed_weight, self.vocab_ids)
         self.confidence = confidence
         self._embed = target.embed_weight
         self._block = self._embed[[config.mask_token_id] * config.block_size].to(backbone.fc.weight.dtype)

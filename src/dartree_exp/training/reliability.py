@@ -19,7 +19,7 @@ GRID: Array = np.exp2(np.linspace(-3, 3, 121))
 
 def survival(logits: Array, temperatures: Array) -> Array:
     """Predicted probability [R, D] that a round's first 1..D drafts are all accepted."""
-    return np.cumprod(_sigmoid(logits / temperatures), axis=1)
+    return np.cumprod(_sigmoid(logits / temperatures), axis=1, dtype=np.float64)
 
 
 def survived(accepted: NDArray[np.int64], depths: int) -> Array:
@@ -61,8 +61,8 @@ def fit_temperatures(logits: Array, accepted: NDArray[np.int64], bins: int = BIN
 
 def _by_bin(predicted: Array, happened: Array, bins: int) -> tuple[Array, Array, Array]:
     place = np.minimum((predicted * bins).astype(np.int64), bins - 1)
-    totals = (np.bincount(place, weight, bins) for weight in (np.ones_like(predicted), predicted, happened))
-    counts, sums, hits = totals
+    weights = (np.ones_like(predicted), predicted, happened)
+    counts, sums, hits = (np.bincount(place, weight, bins).astype(np.float64) for weight in weights)
     return counts, sums, hits
 
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 import torch
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.gru import GRUHead
 from dartree_exp.models.registry import resolve_dtype
 from dartree_exp.trees.builder import Builder
 from dartree_exp.trees.chain import ChainBuilder

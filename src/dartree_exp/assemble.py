@@ -7,7 +7,8 @@ from functools import partial
 
 import torch
 
-from dartree_exp.budgets.policy import FixedBudget
+from dartree_exp.budgets.confidence import ConfidenceBudget
+from dartree_exp.budgets.policy import BudgetPolicy, FixedBudget
 from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
@@ -42,7 +43,7 @@ def load_parts(config: Config) -> tuple[Target, Method]:
 def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Method:
     """The method that `tree` and `budget` describe, on this drafter.
 
-    Raises ConfigError for a scorer that needs a correction head the drafter lacks.
+    Raises ConfigError for a scorer or a budget policy that needs a head the drafter lacks.
     """
     scoring = tree.scoring
     assert scoring is not None  # load_config fills it in
@@ -50,8 +51,6 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
         raise ConfigError(
             f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed here: marginal"
         )
-    if budget.name != "fixed":
-        raise ConfigError(f"budget={budget.name}: unknown policy; allowed: fixed")
     candidates = (
         max(tree.budget, 1) if tree.candidates_follow_budget else tree.candidates
     )  # at most V: the scorer's cut
@@ -59,7 +58,18 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
     def scorer(block: Block, root: int) -> Scorer:
         return make_scorer(scoring, block, drafter.head, root, candidates=candidates, normalise=tree.normalise)
 
-    return Method(drafter, scorer, make_builder(tree), FixedBudget(tree.budget), tree.budget, tree.depth)
+    return Method(drafter, scorer, make_builder(tree), make_budget(budget, tree, drafter), tree.budget, tree.depth)
+
+
+def make_budget(budget: BudgetConfig, tree: TreeConfig, drafter: Drafter) -> BudgetPolicy:
+    """The budget policy of a method; raises ConfigError for one the drafter cannot serve."""
+    if budget.name == "fixed":
+        return FixedBudget(tree.budget)
+    if budget.name != "confidence":
+        raise ConfigError(f"budget={budget.name}: unknown policy; allowed: fixed, confidence")
+    if drafter.confidence is None:
+        raise ConfigError(f"budget=confidence: drafter {drafter.name!r} has no confidence head; use budget=fixed")
+    return ConfidenceBudget(tree.budget, budget.threshold, drafter.confidence)
 
 
 def make_sampler(decoding: DecodingConfig, sample_id: str) -> Sampler:

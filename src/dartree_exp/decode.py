@@ -118,8 +118,9 @@ def speculate(
             block = session.propose(features, root, start)
             check_finite(block.logits, "draft", index, sampler.sample_id)
         with clock.stage("build"):
-            nodes = method.budget.plan(RoundState(index, start, block))
-            tree = method.builder.build(method.scorer(block, root), root, method.depth, nodes)
+            state = RoundState(index, start, block)
+            tree = method.builder.build(method.scorer(block, root), root, method.depth, method.budget.plan(state))
+            tree = method.budget.trim(state, tree)
         with clock.stage("mask"):
             mask, positions = tree_mask(tree, start, target.dtype), position_ids(tree, start)
         with clock.stage("verify"):

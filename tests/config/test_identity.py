@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from dartree_exp.config import Config, compose, config_hash
-from dartree_exp.config.identity import HASH_DIGITS
+from dartree_exp.config.identity import HASH_DIGITS, unread_keys
 from dartree_exp.config.knobs import knobs
 from dartree_exp.config.schema import TREES
 
-NOT_RESULTS = ("output", "force", "method", "tracker.", "record.", "sweep.", "model.drafters")
+NOT_RESULTS = ("output", "force", "method", "tracker.", "record.", "sweep.", "model.drafters", "budget.threshold")
+CHOICES = ("tree.name", "budget.name")  # an unknown name has no hash
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def changed(config: Config, key: str) -> Config:
 
 @pytest.mark.parametrize("key", [key for key, _, _ in knobs()])
 def test_every_setting_counts_unless_it_cannot_change_a_result(config: Config, key: str) -> None:
-    same = config_hash(changed(config, key)) == config_hash(config) if key != "tree.name" else False
+    same = config_hash(changed(config, key)) == config_hash(config) if key not in CHOICES else False
     assert same == key.startswith(NOT_RESULTS)
 
 
@@ -64,6 +65,15 @@ def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> No
             one.tree.name = other.tree.name = tree
             setattr(other.tree, key, value)
             assert (config_hash(one) != config_hash(other)) == (key in read.get(tree, ())), (tree, key)
+
+
+def test_the_confidence_threshold_counts_where_it_is_read(config: Config) -> None:
+    for budget in ("fixed", "confidence"):
+        low, high = copy.deepcopy(config), copy.deepcopy(config)
+        low.budget.name = high.budget.name = budget
+        high.budget.threshold = 0.7
+        assert (config_hash(low) == config_hash(high)) == (budget == "fixed")
+        assert unread_keys(high, ["budget.threshold"]) == (["budget.threshold"] if budget == "fixed" else [])
 
 
 def test_plain_decoding_is_one_run_whatever_the_tree(config: Config) -> None:

@@ -15,8 +15,10 @@ PRESETS = {
     "chain_ddtree": ("domino", "heap", "static", 64, None, "base", "candidates", False, False),
     "dartree_fixed": ("domino", "fixed", "conditional", 64, None, "base", "candidates", True, False),
     "dartree_pruned": ("domino", "pruned", "conditional", 64, None, "base", "candidates", True, False),
-    "pctree": ("domino", "pool", "conditional", "all", 4, "base", "vocab", False, False),
+    "pctree": ("dspark", "pool", "conditional", "all", 4, "base", "vocab", False, False),
     "dominotree_frontier": ("domino", "frontier", "conditional", 64, 8, "base", "vocab_on_prefix", False, False),
+    "dspark": ("dspark", "chain", "conditional", "all", None, "base", "vocab", False, False),
+    "dartree_dspark": ("dspark", "pruned", "conditional", 64, None, "base", "candidates", True, False),
 }
 
 
@@ -70,12 +72,17 @@ def test_the_command_line_wins_over_a_preset() -> None:
         (["tree=heap"], "heap_sequential"),
         (["tree=heap", "tree.child_order=corrected"], "dominotree"),
         (["tree=fixed", "drafter=dflash"], "fixed_marginal"),
-        (["tree=pool"], "pctree"),
+        (["tree=pool"], "pool_conditional"),
         (["tree=frontier"], "dominotree_frontier"),
         (["tree=pool", "tree.scoring=static"], "pool_static"),
         (["method=ddtree", "tree=pruned"], "pruned_marginal"),
         (["method=ddtree", "model=toy", "drafter=random"], "ddtree"),
         (["tree=chain", "method=dartree_pruned"], "domino"),
+        (["tree=chain", "drafter=dspark"], "dspark"),
+        (["method=dspark", "drafter=dspark_rnn"], "dspark_rnn"),
+        (["drafter=dspark_gated"], "dartree_dspark_gated"),
+        (["method=dartree_fixed", "drafter=dspark"], "dartree_fixed_dspark"),
+        (["method=ddtree", "drafter=dspark"], "ddtree"),
     ],
 )
 def test_a_name_follows_the_parts(overrides: list[str], name: str) -> None:
@@ -95,12 +102,15 @@ def test_scoring_follows_the_head() -> None:
         ("smollm2_135m", "dflash", "pkg://dartree_exp.drafters/weights/smollm2_135m"),
         ("qwen3_4b", "domino", "Huang2020/Qwen3-4B-Domino-b16"),
         ("qwen3_8b", "dflash", "z-lab/Qwen3-8B-DFlash-b16"),
+        ("qwen3_4b", "dspark", "deepseek-ai/dspark_qwen3_4b_block7"),
+        ("smollm2_135m", "dspark_rnn", "pkg://dartree_exp.drafters/weights/smollm2_135m_rnn"),
     ],
 )
 def test_a_model_brings_its_drafters(model: str, drafter: str, path: str) -> None:
     config = compose([f"model={model}", f"drafter={drafter}"])
     assert config.drafter.path == path
-    assert config.drafter.head == ("gru" if drafter == "domino" else "none")
+    heads = {"domino": "gru", "dflash": "none", "dspark": "markov", "dspark_rnn": "markov_rnn"}
+    assert config.drafter.head == heads[drafter]
 
 
 def test_shared_knobs_can_be_swept_with_every_tree() -> None:

@@ -16,6 +16,7 @@ from dartree_exp.config.validate import check_files
 from dartree_exp.drafters.dflash_config import DFlashConfig
 from dartree_exp.errors import ConfigError
 
+WEIGHTS = Path(__file__).parents[2] / "src" / "dartree_exp" / "drafters" / "weights"
 UNKNOWN = [
     ("tree.bugdet=16", ["tree.bugdet=16", "no such key", "did you mean tree.budget?"]),
     ("+tree.bugdet=16", ["tree.bugdet=16", "no such key", "did you mean tree.budget?"]),
@@ -23,7 +24,7 @@ UNKNOWN = [
     ("+frobnicate=1", ["frobnicate=1", "no such key"]),
     ("tree=prund", ["tree=prund", "chain, fixed, frontier, heap, pool, pruned", "did you mean pruned?"]),
     ("drafter=dspak", ["drafter=dspak", "domino", "oracle"]),
-    ("budget=16", ["budget=16", "allowed: fixed", "did you mean tree.budget=16?"]),
+    ("budget=16", ["budget=16", "allowed: confidence, fixed", "did you mean tree.budget=16?"]),
     ("tree=5", ["tree=5", "allowed: chain"]),
     ("tree=null", ["tree=null", "allowed: chain"]),
     ("+method=dartre_pruned", ["method=dartre_pruned", "did you mean dartree_pruned?"]),
@@ -59,6 +60,7 @@ RANGES = [
     ("decoding.stop_ids=[-1]", ["decoding.stop_ids=[-1]", "a list of integers >= 0"]),
     ("engine.dtype=fp16", ["engine.dtype=fp16", "auto, bf16, fp32, fp64"]),
     ("engine.threads=0", ["engine.threads=0", "an integer >= 1, or null"]),
+    ("budget.threshold=1.5", ["budget.threshold=1.5", "a number >= 0 and <= 1"]),
     ("benchmark.limit=0", ["benchmark.limit=0", "an integer >= 1, or null"]),
     ("protocol=papr", ["protocol=papr", "default, paper", "did you mean paper?"]),
 ]
@@ -73,6 +75,8 @@ COMBINATIONS = [
     ("model=toy drafter=oracle drafter.path=/x", ["drafter.path=/x", "scripted"]),
     ("model=toy drafter=oracle drafter.num_drafts=null", ["drafter.num_drafts=null", "oracle"]),
     ("drafter.num_drafts=4", ["drafter.num_drafts=4", "tree.depth"]),
+    ("budget=confidence", ["budget=confidence", "domino", "gru", "no confidence head", "dspark_rnn"]),
+    ("drafter=dspark drafter.head=none budget=confidence", ["budget=confidence", "no confidence head"]),
     ("sweep.name=../elsewhere", ["sweep.name=../elsewhere", "plain folder name"]),
     ("output=''", ["output", "must name a folder"]),
     ("decoding.stop_strings=['']", ["decoding.stop_strings", "empty"]),
@@ -159,3 +163,19 @@ def test_a_local_checkpoint_without_a_head_is_refused_before_it_loads(tmp_path: 
     check_files(compose([*here, "drafter=dflash"]))
     with pytest.raises(ConfigError, match=r"drafter\.head=gru: the checkpoint .* has no correction head"):
         check_files(compose([*here, "drafter=domino"]))
+
+
+def test_a_local_checkpoint_with_another_head_is_refused_before_it_loads(tmp_path: Path) -> None:
+    raw = json.loads((WEIGHTS / "smollm2_135m" / "config.json").read_text())
+    (tmp_path / "domino").mkdir()
+    (tmp_path / "domino" / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(ConfigError, match=r"drafter\.head=markov: the checkpoint .* has a gru head"):
+        check_files(compose(["drafter=dspark", f"drafter.path={tmp_path / 'domino'}"]))
+    head = {"markov_rank": 4, "markov_head_type": "gated", "enable_confidence_head": False}
+    reference = {"backbone": {"folder": "domino", "sha256": "0" * 64}}
+    (tmp_path / "gated").mkdir()
+    (tmp_path / "gated" / "config.json").write_text(json.dumps(head | reference))
+    here = ["drafter=dspark_gated", f"drafter.path={tmp_path / 'gated'}"]
+    check_files(compose(here))
+    with pytest.raises(ConfigError, match=r"budget=confidence: the checkpoint .* has no confidence head"):
+        check_files(compose([*here, "budget=confidence"]))

@@ -14,7 +14,7 @@ from dartree_exp.config.load import load_config, to_yaml
 
 SNAPSHOT = Path(__file__).with_name("keys.txt")
 PICKED = [f"{group}={option}" for group, options in groups().items() for option in options]
-NEEDS = {"model=toy": ["drafter=oracle"]}
+NEEDS = {"model=toy": ["drafter=oracle"], "budget=confidence": ["drafter=dspark"]}
 
 
 def test_public_keys_change_only_on_purpose() -> None:

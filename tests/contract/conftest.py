@@ -6,17 +6,21 @@ from functools import cache
 
 import pytest
 import torch
-from contract_support import DRAFTING, PROMPT
+from contract_support import DRAFTING, PROMPT, RANK
 
 from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
 from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.confidence import ConfidenceHead
+from dartree_exp.drafters.markov import MARKOV_HEADS
 from dartree_exp.drafters.scripted import ScriptedDrafter
 from dartree_exp.models.toy import toy_target
 from dartree_exp.timing import StageClock
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
+
+ON_DSPARK = ("dspark", "dartree_dspark")
 
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
@@ -33,7 +37,11 @@ class NoisyOracle:
         self.target_layer_ids = (0,)
         self.max_positions = target.max_positions
         self.weights_sha256 = None
-        self.head = head
+        self.head, self.confidence = head, None
+        if isinstance(head, tuple(MARKOV_HEADS.values())):
+            torch.manual_seed(6)
+            confidence = ConfidenceHead(target.hidden_size, RANK).to(target.dtype).requires_grad_(False)
+            self.confidence = confidence.bind(head)
 
     def session(self, prompt_ids, sampler=None):
         return _NoisySession(self, self._oracle.session(prompt_ids, sampler))
@@ -58,7 +66,8 @@ class _NoisySession:
 
 @cache
 def tree_config(*overrides: str):
-    config = compose(["tree.budget=16", *overrides])
+    drafter = ["drafter=dspark"] if "budget=confidence" in overrides else []
+    config = compose(["tree.budget=16", *drafter, *overrides])
     return config.tree, config.budget
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 
 from dartree_exp.config.schema import METHODS, TREES
-from dartree_exp.drafters.heads import CorrectionHead, GRUHead
+from dartree_exp.drafters.gru import GRUHead
+from dartree_exp.drafters.heads import CorrectionHead
+from dartree_exp.drafters.markov import MARKOV_HEADS
 
+RANK = 8
 PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
 
 
@@ -18,6 +21,13 @@ PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
 def gru_head(target) -> CorrectionHead:
     torch.manual_seed(5)
     head = GRUHead(target.hidden_size, target.vocab_size, 16, 8, pure_draft_prefix_len=1)
+    return head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
+
+
+@cache
+def markov_head(kind: str, target) -> CorrectionHead:
+    torch.manual_seed(5)
+    head = MARKOV_HEADS[kind](target.hidden_size, target.vocab_size, RANK)
     return head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
 
 
@@ -41,10 +51,16 @@ SCORERS = {
             "heap": ("dominotree", "heap_sequential"),
             "fixed": ("dartree_fixed",),
             "pruned": ("dartree_pruned",),
-            "pool": ("pctree",),
             "frontier": ("dominotree_frontier",),
         },
     ),
+    "markov": Scoring(
+        "conditional",
+        partial(markov_head, "vanilla"),
+        {"chain": ("dspark",), "pruned": ("dartree_dspark",), "pool": ("pctree",)},
+    ),
+    "gated": Scoring("conditional", partial(markov_head, "gated"), {}),
+    "rnn": Scoring("conditional", partial(markov_head, "rnn"), {}),
 }
 
 

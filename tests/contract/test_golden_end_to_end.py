@@ -22,6 +22,7 @@ CASES = [
     "dflash_ddtree_trained_draft",
     "domino_family_shift0",
     "domino_family_shift1",
+    "dspark_vanilla",
 ]
 HEADLESS = ("dflash", "ddtree")
 
@@ -39,6 +40,8 @@ def overrides(run: dict) -> list[str]:
         knobs = [f"tree.candidates={run['candidate_vocab_size']}", f"tree.children={run['expansion_k']}"]
         knobs += [f"tree.width={run['supertree_width']}"] if name == "dartree_pruned" else []
         return [f"method={name}", budget, *knobs]
+    if name == "dspark":
+        return ["method=dspark", budget, "budget=confidence", f"budget.threshold={run['confidence_threshold']}"]
     return [f"method={'domino' if name == 'domino_chain' else name}", budget]
 
 
@@ -61,8 +64,9 @@ def decode(target, folder, run: dict, prompt: list[int]):
 def check_round(ours, theirs: dict) -> None:
     assert ours.start == theirs["start"]
     if "draft_tokens" in theirs:
-        drafts = theirs["draft_tokens"]
-        assert ours.tree.tokens[1:].tolist() == drafts[-len(ours.tree.tokens) + 1 :]
+        drafts, nodes = theirs["draft_tokens"], ours.tree.num_nodes
+        assert nodes == theirs.get("proposal_length", nodes)
+        assert ours.tree.tokens[1:].tolist() == drafts[len(drafts) - nodes :]
         return
     assert ours.tree.tokens[1:].tolist() == theirs["tokens"]
     assert ours.tree.parents.tolist() == theirs["parents"]
@@ -91,6 +95,10 @@ def test_reference_runs(shared, case):
             check_round(ours, theirs)
             checked += 1
     assert checked > 20
+
+
+def test_every_case_of_the_family_is_run(shared):
+    assert sorted(path.stem for path in (shared / "golden/end_to_end").glob("*.json")) == CASES
 
 
 def test_control_a_wrong_knob_is_caught(shared):

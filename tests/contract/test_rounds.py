@@ -81,6 +81,21 @@ def test_a_frontier_as_wide_as_the_budget_equals_the_heap(make_case, scorer):
     assert trace(narrow.drafted(cap=40)) != heap
 
 
+@pytest.mark.parametrize("method", ["dspark", "dartree_dspark", "rnn-heap"])
+def test_doubtful_drafts_are_left_out_and_ids_stay(make_case, method):
+    """The confidence budget verifies less, down to plain steps, and changes no id."""
+    whole = make_case(method)
+    plain, sizes = whole.plain(cap=30).ids, []
+    for threshold in (0, 0.4, 0.5, 0.6, 1):
+        drafted = make_case(method, "budget=confidence", f"budget.threshold={threshold}").drafted(cap=30)
+        assert drafted.ids == plain
+        for r in drafted.rounds:
+            r.tree.validate(16)
+        sizes.append(sum(r.tree.num_nodes for r in drafted.rounds) / len(drafted.rounds))
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[2] > sizes[-1] == 0
+    assert sizes[0] == sum(r.tree.num_nodes for r in whole.drafted(cap=30).rounds) / len(whole.drafted(cap=30).rounds)
+
+
 def test_static_chain_equals_the_conditional_chain(make_case):
     """On the greedy chain itself both scorers read the same prefix."""
     static = make_case("domino", "tree.scoring=static").drafted(cap=40)

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.checkpoint import make_head
 from dartree_exp.drafters.dflash_config import DFlashConfig
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.head_config import GRUHeadConfig
+from dartree_exp.drafters.heads import Head, make_head
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,6 +61,11 @@ class GoldenCase:
 
 
 @pytest.fixture(scope="session")
+def make_stub() -> type[StubTarget]:
+    return StubTarget
+
+
+@pytest.fixture(scope="session")
 def golden(shared: Path) -> Callable[[str, str], GoldenCase]:
     def read(family: str, case: str) -> GoldenCase:
         folder = shared / "golden" / family
@@ -87,10 +92,7 @@ def small_config() -> Callable[..., DFlashConfig]:
             "num_target_layers": 4,
             "shift_label": True,
             "max_position_embeddings": 128,
-            "projector_type": "domino",
-            "emb_dim": 10,
-            "gru_hidden_dim": 14,
-            "pure_draft_prefix_len": 1,
+            "head": GRUHeadConfig(10, 14, pure_draft_prefix_len=changes.pop("pure_draft_prefix_len", 1)),
         }
         return DFlashConfig(**(values | changes))
 
@@ -100,14 +102,15 @@ def small_config() -> Callable[..., DFlashConfig]:
 @pytest.fixture
 def make_parts(
     small_config: Callable[..., DFlashConfig],
-) -> Callable[..., tuple[DFlashBackbone, GRUHead | None, StubTarget]]:
+) -> Callable[..., tuple[DFlashBackbone, Head | None, StubTarget]]:
     """A random backbone, its head (if the config has one) and a target they fit, all from seed 0."""
 
-    def make(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[DFlashBackbone, GRUHead | None, StubTarget]:
+    def make(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[DFlashBackbone, Head | None, StubTarget]:
         config = small_config(**changes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            backbone, head = DFlashBackbone(config).to(dtype), make_head(config)
+            backbone = DFlashBackbone(config).to(dtype)
+            head = make_head(config.head, config.hidden_size, config.vocab_size)
             for name, weight in backbone.named_parameters():
                 torch.nn.init.normal_(weight, mean=float("norm" in name), std=0.3)
             if head is not None:

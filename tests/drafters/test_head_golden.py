@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from drafter_support import greedy_chain
 from safetensors.torch import load_file
-from torch import Tensor
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.checkpoint import LEGACY_PREFIX, load_drafter, make_head
+from dartree_exp.drafters.checkpoint import load_drafter
 from dartree_exp.drafters.dflash_config import read_config
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.gru import GRUHead
+from dartree_exp.drafters.heads import make_head
+from dartree_exp.drafters.tensor_files import LEGACY_PREFIX
 
 HEAD_CASES = [
     "shift0_prefix0_b8",
@@ -34,27 +36,12 @@ def test_every_case_of_the_family_is_run(shared):
 
 def read_head(case: Any) -> GRUHead:
     """The golden head cases store the head's tensors only, so the checkpoint reader does not apply."""
-    head = make_head(read_config(case.checkpoint))
-    assert head is not None
+    config = read_config(case.checkpoint)
+    head = make_head(config.head, config.hidden_size, config.vocab_size)
+    assert isinstance(head, GRUHead)
     tensors = load_file(case.checkpoint / "head.safetensors")
     head.load_state_dict({k.removeprefix(LEGACY_PREFIX): v for k, v in tensors.items()}, assign=True)
     return head.requires_grad_(False).bind(case.arrays["target.embed_tokens.weight"])
-
-
-def greedy_chain(head: GRUHead, block: Block, root: int, k: int | None) -> tuple[list[int], Tensor]:
-    """Chain by argmax over the k best base logits per depth (None: all), and the corrected logits [D, V]."""
-    depths, vocabulary = block.logits.shape
-    ids = block.logits.topk(k or vocabulary, dim=-1).indices
-    prepared = head.prepare(block, ids)
-    state, chain, rows = head.start(root), [root], []
-    for depth in range(1, depths + 1):
-        base = block.logits[depth - 1]
-        corrected = base[ids[depth - 1]] + head.correction(prepared, state, depth)[0]
-        token = ids[depth - 1, corrected.argmax()]
-        rows.append(torch.full_like(base, -torch.inf).scatter(0, ids[depth - 1], corrected))
-        chain.append(int(token))
-        state = head.advance(prepared, state, depth, torch.tensor([0]), token[None])
-    return chain, torch.stack(rows)
 
 
 @pytest.mark.parametrize("name", HEAD_CASES)
@@ -79,7 +66,7 @@ def test_gathered_candidates_give_the_same_corrections(golden: Callable, name: s
     skip = params["block_size"] - params["num_drafts"]
     block = Block(arrays["hidden"][0, skip:], arrays["base_logits"][0, skip:].float(), None)
     root, k = int(arrays["block_ids"][0, 0]), 4
-    assert head.prepare(block, torch.zeros(params["num_drafts"], k, dtype=torch.int64)).rows is not None
+    assert head.prepare(block, torch.zeros(params["num_drafts"], k, dtype=torch.int64)).output.rows is not None
     chain, logits = greedy_chain(head, block, root, k)
     seen = logits.isfinite()
     assert seen.sum() == k * params["num_drafts"]
@@ -96,15 +83,16 @@ def test_teacher_forced_pass(golden: Callable, name: str):
     case = golden("domino_head", name)
     head, arrays, params = read_head(case), case.arrays, case.spec["params"]
     tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
-    embeds = arrays["target.embed_tokens.weight"][arrays["block_ids"]]
+    ids = arrays["block_ids"]
+    embeds = arrays["target.embed_tokens.weight"][ids]
     drafts, skip = params["num_drafts"], params["block_size"] - params["num_drafts"]
     torch.testing.assert_close(head.states(embeds), arrays["gru_states"], **tolerance)
     base = arrays["base_logits"][:, skip:].float()
-    corrections = head(arrays["hidden"][:, skip:], embeds[:, :drafts])
+    corrections = head(arrays["hidden"][:, skip:], ids[:, :drafts])
     expected = arrays["teacher_forced_logits"][:, skip:].float()
     torch.testing.assert_close(base + corrections, expected, **tolerance)
     columns = torch.tensor([3, 0, 41])
-    chosen = head(arrays["hidden"][:, skip:], embeds[:, :drafts], columns)
+    chosen = head(arrays["hidden"][:, skip:], ids[:, :drafts], columns)
     torch.testing.assert_close(base[..., columns] + chosen, expected[..., columns], **tolerance)
 
 

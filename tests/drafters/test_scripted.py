@@ -98,7 +98,7 @@ def test_checkpoints_by_folder(make_parts: Callable, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"drafter\.num_drafts = 4"):
         load_drafter(config(name="dflash", path=str(tmp_path / "d"), num_drafts=4), stub)
     save_drafter(tmp_path / "bare", backbone)
-    with pytest.raises(ConfigError, match=r"drafter\.head = gru.*no correction head"):
+    with pytest.raises(ConfigError, match=r"drafter\.head=gru.*no correction head"):
         load_drafter(config(name="domino", head="gru", path=str(tmp_path / "bare")), stub)
 
 

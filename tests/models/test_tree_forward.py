@@ -100,7 +100,7 @@ def test_prefill_continues_after_a_filled_cache():
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_taps_are_the_decoder_layers_outputs_in_the_order_asked(family):
     target = toy_target(family, torch.float64)
-    taps = (1, 0)
+    taps = (1, -1, 0)
     features = target.prefill(PROMPT, target.new_cache(64), taps).features
     states = target._model(torch.tensor([PROMPT]), output_hidden_states=True).hidden_states
     expected = torch.cat([states[i + 1][0] for i in taps], dim=-1)
@@ -128,7 +128,7 @@ def test_tree_taps_follow_the_rows_and_hooks_rest_when_not_asked():
     assert hooks == [1, 0, 1]
 
 
-@pytest.mark.parametrize("layer", [-1, 3])
+@pytest.mark.parametrize("layer", [-2, 3])
 def test_a_layer_that_does_not_exist_is_named(layer):
     target = toy_target()
     with pytest.raises(ValueError, match=rf"layer {layer} cannot be tapped"):

@@ -4,7 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dartree_exp.training.losses import draft_loss, draw_slots, inclusion_probabilities, position_weights
+from dartree_exp.training.losses import (
+    confidence_loss,
+    draft_loss,
+    draw_slots,
+    inclusion_probabilities,
+    position_weights,
+)
 
 
 def test_position_weights_follow_the_published_formula():
@@ -90,3 +96,30 @@ def test_corrected_loss_without_a_head_is_refused():
         draft_loss(
             torch.zeros(1, 2), torch.zeros(3, 2), torch.zeros(1, dtype=torch.long), torch.ones(1), base_share=0.5
         )
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_the_likelihood_is_the_drafters_probability_of_each_label(corrected):
+    rng = torch.Generator().manual_seed(0)
+    hidden, head, codes, output = (torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4)])
+    labels = torch.randint(0, 9, (10,), generator=rng)
+    more = {"codes": codes, "output": output, "base_share": 0.4} if corrected else {}
+    result = draft_loss(hidden, head, labels, torch.ones(10), chunk=3, **more)
+    logits = hidden @ head.T + (codes @ output.T if corrected else 0)
+    assert torch.allclose(result.likelihood, logits.softmax(-1)[torch.arange(10), labels], atol=1e-6)
+
+
+def test_the_confidence_target_is_one_minus_half_the_distance_to_a_one_hot_target():
+    """DeepSpec's c* = clamp(1 - L1 / 2, 0, 1) is the label's probability where the target is greedy."""
+    q = torch.randn(5, 7).softmax(-1)
+    label = torch.tensor([0, 3, 6, 2, 2])
+    p = torch.nn.functional.one_hot(label, 7).float()
+    published = (1 - (p - q).abs().sum(-1) / 2).clamp(0, 1)
+    likelihood = q[torch.arange(5), label]
+    assert torch.allclose(published, likelihood, atol=1e-6)
+    weights = torch.tensor([1.0, 2.0, 0.0, 1.0, 1.0])
+    best = torch.logit(likelihood)
+    least = confidence_loss(best, published, weights)
+    for step in (-0.1, 0.1):
+        assert confidence_loss(best + step, published, weights) > least
+    assert torch.equal(confidence_loss(best + torch.tensor([0, 0, 9.0, 0, 0]), published, weights), least)

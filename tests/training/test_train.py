@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from training_support import run
 
 from dartree_exp.drafters.checkpoint import read_checkpoint
 from dartree_exp.training.batches import load_captured, make_batch
@@ -14,29 +15,7 @@ from dartree_exp.training.forward import block_hidden
 from dartree_exp.training.model import load_vocabulary
 from dartree_exp.training.settings import TrainSettings
 from dartree_exp.training.state import load_state
-from dartree_exp.training.train import main as train
 from dartree_exp.training.validate import even_anchors
-
-SMALL = [
-    "--taps", "0", "2", "--block", "4", "--short-block", "3", "--loss-slots", "2", "--vocab", "30", "--gru-width", "8",
-    "--rank", "8", "--samples", "4", "--anchors", "6", "--lr", "0.01", "--warmup-steps", "4", "--layers", "2", "--ema", "0.9",
-    "--holdout", "2", "--validate-every", "20", "--mask-token-id", "0",
-]  # fmt: skip
-
-
-def run(tiny, out, *options):
-    paths = [
-        "--data",
-        str(tiny.data),
-        "--features",
-        str(tiny.features),
-        "--target",
-        str(tiny.target),
-        "--out",
-        str(out),
-    ]
-    assert train([*paths, *SMALL, *options]) == 0
-    return [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +108,7 @@ def test_export_gives_the_same_drafts_through_the_inference_path(tiny, trained, 
     export(trained.root / "head", tmp_path / "out", tiny.target, card)
     written = json.loads((tmp_path / "out" / "card.json").read_text())
     assert [s["stage"] for s in written["stages"]] == ["backbone", "head"]
-    assert "Stage: head" in render(written)
+    assert "Stage: head, gru" in render(written)
     stored = read_checkpoint(tmp_path / "out", use_head=True, dtype=torch.float32, device=torch.device("cpu"))
     assert stored.config.shift_label and stored.config.draft_vocab_size == 30
 

@@ -1,4 +1,4 @@
-"""DARTree fixed and pruned: golden family `dartree` (golden/README.md 3.6) with the Domino head."""
+"""DARTree fixed and pruned: golden family `dartree` (golden/README.md 3.6)."""
 
 import pytest
 import torch
@@ -80,13 +80,13 @@ def check(case, tensors, made, builder):
         assert torch.equal(tree_mask(tree, start, torch.float32), tensors["tree.additive_mask_fp32"])
 
 
-@pytest.mark.parametrize("name", golden_names("dartree", without="markov"))
+@pytest.mark.parametrize("name", golden_names("dartree"))
 def test_trees_match(shared, name):
     case, tensors = golden(shared, "dartree", name)
     check(case, tensors, *make(case, tensors))
 
 
-@pytest.mark.parametrize("name", golden_names("dartree", without="markov"))
+@pytest.mark.parametrize("name", golden_names("dartree"))
 def test_full_vocabulary_on_the_prefix_shifts_scores_only(shared, name):
     # The release's eager path normalises its uncorrected slots over the whole vocabulary: same tree, other scores.
     case, tensors = golden(shared, "dartree", name)

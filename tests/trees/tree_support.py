@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.gru import GRUHead
+from dartree_exp.drafters.heads import Head
+from dartree_exp.drafters.markov import MARKOV_HEADS, MarkovHead
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.scorer import make_scorer
 
@@ -21,15 +23,19 @@ def golden(folder: Path, family: str, name: str):
     return json.loads((path / f"{name}.json").read_text()), load_file(path / f"{name}.safetensors")
 
 
-def golden_names(family: str, *, without: str = "") -> list[str]:
+def golden_names(family: str) -> list[str]:
     """Case names of a family, found at collection; one placeholder where the folder is absent (the test then skips)."""
     shared = Path(os.environ.get("DARTREE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-    names = sorted(path.stem for path in (shared / "golden" / family).glob("*.json"))
-    return [name for name in names if not (without and name.startswith(without))] or ["absent"]
+    return sorted(path.stem for path in (shared / "golden" / family).glob("*.json")) or ["absent"]
 
 
-def golden_head(tensors: dict, prefix: int) -> GRUHead:
-    """The GRU head of a golden case, bound to its embedding table."""
+def golden_head(tensors: dict, prefix: int) -> Head:
+    """The head of a golden case: vanilla Markov, or GRU bound to its embedding table."""
+    if MarkovHead.key_prefix + MarkovHead.output_key in tensors:
+        keys = [key for key in tensors if key.startswith(MarkovHead.key_prefix)]
+        markov = MarkovHead(tensors["hidden"].shape[1], *tensors[keys[0]].shape)
+        markov.load_state_dict({key.removeprefix(MarkovHead.key_prefix): tensors[key] for key in keys})
+        return markov.requires_grad_(False)
     rank, joint = tensors["embed_proj.0.weight"].shape
     vocab = tensors["embed_proj.2.weight"].shape[0]
     width = tensors["prefix_gru.weight_hh_l0"].shape[1]
@@ -38,11 +44,12 @@ def golden_head(tensors: dict, prefix: int) -> GRUHead:
     return head.requires_grad_(False).bind(tensors["target.embed_tokens.weight"])
 
 
-def drafter(seed: int, depths: int, vocab: int, *, prefix: int = 0, scale: float = 3.0, columns=None):
-    """A random block and GRU head: (Block, GRUHead). `columns`: target ids the block is restricted to."""
+def drafter(seed: int, depths: int, vocab: int, *, prefix: int = 0, scale: float = 3.0, columns=None, head_type="gru"):
+    """A random block and head, GRU or of a Markov type. `columns`: target ids the block is restricted to."""
     gen = torch.Generator().manual_seed(seed)
     total = vocab if columns is None else max(columns) + 1
-    head = GRUHead(6, total, 5, 4, prefix).requires_grad_(False)
+    made = GRUHead(6, total, 5, 4, prefix) if head_type == "gru" else MARKOV_HEADS[head_type](6, total, 4)
+    head = made.requires_grad_(False)
     for weight in head.parameters():
         weight.normal_(generator=gen)
     ids = None if columns is None else torch.tensor(columns)

@@ -1,4 +1,4 @@
-"""How many nodes a round may verify. Policies see the round, never a builder's inside."""
+"""How many nodes a round may verify. Policies see the round and the finished tree, never a builder's inside."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dartree_exp.drafters.block import Block
+from dartree_exp.trees.tree import DraftTree
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,14 @@ class RoundState:
 
 
 class BudgetPolicy(Protocol):
-    """`plan` is asked before the tree is built; `observe` tells what came of it."""
+    """`plan` is asked before the tree is built, `trim` after; `observe` tells what came of it."""
 
     def plan(self, state: RoundState) -> int:
         """Non-root nodes the coming round may verify, at most `tree.budget`."""
+        ...
+
+    def trim(self, state: RoundState, tree: DraftTree) -> DraftTree:
+        """The nodes of the built tree to verify: itself, or a prefix-closed part of it."""
         ...
 
     def observe(self, round_: Any) -> None: ...
@@ -35,6 +40,9 @@ class FixedBudget:
 
     def plan(self, state: RoundState) -> int:
         return self.budget
+
+    def trim(self, state: RoundState, tree: DraftTree) -> DraftTree:
+        return tree
 
     def observe(self, round_: Any) -> None:
         return None

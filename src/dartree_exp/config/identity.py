@@ -22,6 +22,7 @@ _NOT_READ = {
     "pool": ("beta", "child_order", "narrow_by_budget"),
     "frontier": ("beta", "child_order", "narrow_by_budget"),
 }
+_NOT_READ_BY_BUDGET = {"fixed": ("threshold",), "confidence": ()}
 _PLAIN = ("drafter", "tree", "budget")
 
 _NAMES = {
@@ -31,9 +32,10 @@ _NAMES = {
     ("heap", "static"): "chain_ddtree",
     ("fixed", "conditional"): "dartree_fixed",
     ("pruned", "conditional"): "dartree_pruned",
-    ("pool", "conditional"): "pctree",
     ("frontier", "conditional"): "dominotree_frontier",
 }
+_ON_MARKOV = {"domino": "dspark", "dartree_pruned": "dartree_dspark", "pool_conditional": "pctree"}
+"""Published names of the same trees on DSpark's heads; other trees get `_dspark` appended."""
 
 
 def config_hash(config: Config) -> str:
@@ -48,18 +50,24 @@ def hash_of(plain: dict[str, Any]) -> str:
 
 
 def unread_keys(config: Config, keys: list[str]) -> list[str]:
-    """Which of these settings the chosen tree does not read: a single run says so, a sweep over trees ignores them."""
-    return [key for key in keys if key in {f"tree.{name}" for name in _NOT_READ[config.tree.name]}]
+    """Which of these settings the chosen tree and budget do not read: a single run says so, a sweep ignores them."""
+    unread = {f"tree.{name}" for name in _NOT_READ[config.tree.name]}
+    unread |= {f"budget.{name}" for name in _NOT_READ_BY_BUDGET[config.budget.name]}
+    return [key for key in keys if key in unread]
 
 
 def method_name(config: Config) -> str:
     """The name under which a run appears: the declared one, unless that is a published name its parts do not earn."""
     if config.method is not None and (config.method == "ar" or config.method not in METHODS):
         return config.method
-    tree = config.tree
+    tree, head = config.tree, config.drafter.head
     if (tree.name, tree.scoring) == ("heap", "conditional"):
-        return "dominotree" if tree.child_order == "corrected" else "heap_sequential"
-    return _NAMES.get((tree.name, str(tree.scoring)), f"{tree.name}_{tree.scoring}")
+        name = "dominotree" if tree.child_order == "corrected" else "heap_sequential"
+    else:
+        name = _NAMES.get((tree.name, str(tree.scoring)), f"{tree.name}_{tree.scoring}")
+    if tree.scoring == "marginal" or not head.startswith("markov"):
+        return name
+    return _ON_MARKOV.get(name, f"{name}_dspark") + head.removeprefix("markov")
 
 
 def _relevant(config: Config) -> dict[str, Any]:
@@ -69,6 +77,8 @@ def _relevant(config: Config) -> dict[str, Any]:
     del plain["model"]["drafters"]
     for name in _NOT_READ[config.tree.name]:
         del plain["tree"][name]
+    for name in _NOT_READ_BY_BUDGET[config.budget.name]:
+        del plain["budget"][name]
     if config.method == "ar":
         for name in _PLAIN:
             del plain[name]

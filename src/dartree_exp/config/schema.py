@@ -11,7 +11,9 @@ from typing import Any
 
 METADATA_KEY = "knob"
 
-HEADS = ("none", "gru")
+HEADS = ("none", "gru", "markov", "markov_gated", "markov_rnn")
+CONFIDENT_HEADS = ("markov", "markov_gated", "markov_rnn")
+"""Heads whose checkpoints may bring a confidence head."""
 METHODS = (
     "ar",
     "dflash",
@@ -23,6 +25,8 @@ METHODS = (
     "chain_ddtree",
     "dartree_fixed",
     "dartree_pruned",
+    "dspark",
+    "dartree_dspark",
     "pctree",
 )
 TREES = ("chain", "heap", "fixed", "pruned", "pool", "frontier")
@@ -109,7 +113,10 @@ class TreeConfig:
 class BudgetConfig:
     """How many of `tree.budget` nodes a round may verify."""
 
-    name: str = knob("budget policy", allowed=("fixed",))
+    name: str = knob("budget policy", allowed=("fixed", "confidence"))
+    threshold: float = knob(
+        "a path ends before its first draft with less confidence; 0: off (confidence)", low=0.0, high=1.0
+    )
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
-from dartree_exp.config.schema import SCRIPTED_DRAFTERS, Config, DrafterConfig, Knob
+from dartree_exp.config.schema import CONFIDENT_HEADS, SCRIPTED_DRAFTERS, Config, Knob
 from dartree_exp.errors import ConfigError, UserError
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -66,7 +66,12 @@ def _conflicts(config: Config) -> Iterator[str]:
     if tree.scoring in ("static", "conditional") and drafter.head == "none":
         yield (
             f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head;"
-            " use tree.scoring=marginal, or a drafter with a head: drafter=domino"
+            " use tree.scoring=marginal, or a drafter with a head: drafter=domino, dspark, dspark_gated, dspark_rnn"
+        )
+    if config.budget.name == "confidence" and drafter.head not in CONFIDENT_HEADS:
+        yield (
+            f"budget=confidence: drafter={drafter.name} with drafter.head={drafter.head} has no confidence head;"
+            " use budget=fixed, or drafter=dspark, dspark_gated, dspark_rnn"
         )
     if scripted and drafter.path is not None:
         yield f"drafter.path={drafter.path}: drafter={drafter.name} is scripted and loads nothing"
@@ -94,23 +99,24 @@ def check_files(config: Config) -> None:
             hub = "" if key == "benchmark.path" else " and it is no hub name"
             raise ConfigError(f"{key}={path}: nothing lies there{hub}")
     if config.drafter.path is not None and config.method != "ar":
-        _check_checkpoint(config.drafter.path, config.drafter)
+        _check_checkpoint(config.drafter.path, config)
 
 
-def _check_checkpoint(path: str, drafter: DrafterConfig) -> None:
+def _check_checkpoint(path: str, config: Config) -> None:
     # These modules of `drafters` read names and JSON; they do not import torch.
     from dartree_exp.drafters.dflash_config import read_config
+    from dartree_exp.drafters.head_config import MarkovHeadConfig, wrong_head
     from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
 
     at_hand = path.startswith(PACKAGE_SCHEME) or Path(path).expanduser().exists()
     if not at_hand and _HUB_NAME.fullmatch(path):
         return
     try:
-        headless = read_config(locate(path)).projector_type is None
+        head = read_config(locate(path)).head
     except UserError as error:
         raise ConfigError(str(error)) from error
-    if headless and drafter.head != "none":
-        raise ConfigError(
-            f"drafter.head={drafter.head}: the checkpoint {path} has no correction head;"
-            " use drafter.head=none (drafter=dflash)"
-        )
+    wrong = wrong_head(head, config.drafter.head)
+    if wrong is not None:
+        raise ConfigError(f"drafter.head={config.drafter.head}: the checkpoint {path} {wrong}")
+    if config.budget.name == "confidence" and not (isinstance(head, MarkovHeadConfig) and head.enable_confidence_head):
+        raise ConfigError(f"budget=confidence: the checkpoint {path} has no confidence head; use budget=fixed")

@@ -35,10 +35,12 @@ def load_drafter(config: DrafterConfig, target: Target) -> Drafter:
             f"drafter.path = null: model {target.name} names no {config.name} drafter; give drafter.path=<folder>"
         )
     from dartree_exp.drafters.checkpoint import load_drafter as load
+    from dartree_exp.drafters.dflash_config import read_config
+    from dartree_exp.drafters.head_config import wrong_head
     from dartree_exp.drafters.locate import locate
 
     folder = locate(config.path)
-    drafter = load(folder, target, use_head=config.head != "none", name=config.name)
-    if config.head != "none" and drafter.head is None:
-        raise ConfigError(f"drafter.head = {config.head}: {folder} has no correction head; allowed: none")
-    return drafter
+    wrong = wrong_head(read_config(folder).head, config.head)
+    if wrong is not None:
+        raise ConfigError(f"drafter.head={config.head}: the checkpoint {folder} {wrong}")
+    return load(folder, target, use_head=config.head != "none", name=config.name)

@@ -1,44 +1,53 @@
-"""Reader and writer of the DFlash / Domino checkpoint layout: `config.json` and safetensors, nothing else.
+"""Reader and writer of drafter checkpoints: `config.json` and safetensors, nothing else.
 
-One addition of ours, absent from released files: a bool tensor `t2d` [V] with `draft_vocab_size` in `config.json`
-marks the target ids that the drafting softmax is restricted to.
+Layouts: z-lab DFlash and Domino; DeepSpec's DSpark and DFlash, which also store the target's embedding and lm_head; and
+a folder of ours with a head alone. One more addition of ours, absent from released files: a bool tensor `t2d` [V] with
+`draft_vocab_size` in `config.json` marks the target ids that the drafting softmax is restricted to.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from dartree_exp.drafters.backbone import DFlashBackbone
+from dartree_exp.drafters.backbone_ref import BackboneRef, reference_in
+from dartree_exp.drafters.calibration import read_temperatures
+from dartree_exp.drafters.confidence import ConfidenceHead, bind_confidence, make_confidence
 from dartree_exp.drafters.dflash import DFlashDrafter
-from dartree_exp.drafters.dflash_config import CheckpointError, DFlashConfig, read_config
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.dflash_config import DEEPSPEC, DFLASH, CheckpointError, DFlashConfig, read_config
+from dartree_exp.drafters.fit import check_tables
+from dartree_exp.drafters.gru import GRUHead
+from dartree_exp.drafters.head_config import HeadConfig, MarkovHeadConfig
+from dartree_exp.drafters.heads import Head, make_head
+from dartree_exp.drafters.tensor_files import RESTRICTION, check_tensors, read_tensors, weight_files, write_tensors
 
 if TYPE_CHECKING:
     from dartree_exp.models.target import Target
 
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-LEGACY_PREFIX = "logit_head."
-RESTRICTION = "t2d"
+EMBED, LM_HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A drafter as stored. vocab_ids: int64 [Vd], ascending, or None where drafting is not restricted."""
+    """A drafter as stored. vocab_ids: int64 [Vd], ascending, or None where drafting is not restricted.
+
+    tables: the target's embedding and lm_head [V, H] by name, where the checkpoint has copies of them.
+    """
 
     config: DFlashConfig
     backbone: DFlashBackbone
-    head: GRUHead | None
+    head: Head | None
     vocab_ids: Tensor | None
     weight_files: tuple[Path, ...]
+    confidence: ConfidenceHead | None = None
+    tables: dict[str, Tensor] = field(default_factory=dict)
 
 
 def load_drafter(
@@ -51,17 +60,25 @@ def load_drafter(
 ) -> DFlashDrafter:
     """A drafter ready for `target`, on its device. dtype: of backbone and head, None = the target's.
 
-    use_head: False leaves a Domino head out, which gives plain DFlash with the same number of drafts.
+    use_head: False leaves the correction head out, which gives plain DFlash with the same number of drafts.
     Raises CheckpointError for a checkpoint that is incomplete, unknown in layout or made for another target.
     """
     stored = read_checkpoint(folder, use_head=use_head, dtype=dtype or target.dtype, device=target.device)
-    for module in (stored.backbone, stored.head):
+    for module in (stored.backbone, stored.head, stored.confidence):
         if module is not None:
             module.requires_grad_(False)
     try:
-        return DFlashDrafter(
-            name or Path(folder).name, target, stored.backbone, stored.head, stored.vocab_ids, stored.weight_files
+        drafter = DFlashDrafter(
+            name or Path(folder).name,
+            target,
+            stored.backbone,
+            stored.head,
+            stored.vocab_ids,
+            stored.weight_files,
+            stored.confidence,
         )
+        check_tables(stored.tables, {EMBED: target.embed_weight, LM_HEAD: target.lm_head_weight})
+        return drafter
     except CheckpointError as error:
         raise CheckpointError(f"drafter {folder}: {error}") from error
 
@@ -76,12 +93,8 @@ def read_checkpoint(
     """Read a checkpoint folder without a target. dtype: None keeps the stored one. Raises CheckpointError."""
     folder = Path(folder)
     config = read_config(folder)
-    files = _weight_files(folder)
-    with torch.device("meta"):
-        backbone = DFlashBackbone(config)
-        head = make_head(config)
-    tensors = _read_tensors(folder, files)
-    _check_tensors(folder, tensors, _expected(config, backbone, head))
+    tensors, files = _stored(folder, config)
+    tables = {name: tensors.pop(name) for name in (EMBED, LM_HEAD) if name in tensors}
     restriction = tensors.pop(RESTRICTION, None)
     vocab_ids = None if restriction is None else restriction.nonzero().flatten()
     if vocab_ids is not None and vocab_ids.numel() != config.draft_vocab_size:
@@ -89,104 +102,163 @@ def read_checkpoint(
             f"drafter {folder}: {RESTRICTION} marks {vocab_ids.numel()} ids, draft_vocab_size = "
             f"{config.draft_vocab_size}"
         )
-    tensors = {key: value.to(device=device, dtype=dtype) for key, value in tensors.items()}
-    for module in (backbone, head):
-        if module is not None:
-            module.load_state_dict({key: tensors[key] for key in module.state_dict()}, assign=True)
-    return Checkpoint(config, backbone, head if use_head else None, vocab_ids, tuple(files))
+    parts = _fresh(config)
+    for prefix, module in parts.prefixed():
+        state = {key: tensors[prefix + key].to(device=device, dtype=dtype) for key in module.state_dict()}
+        module.load_state_dict(state, assign=True)
+    confidence = bind_confidence(parts.confidence, parts.head)
+    if confidence is not None:
+        confidence.temperatures = read_temperatures(folder, config.num_drafts)
+    if not use_head:
+        return Checkpoint(config, parts.backbone, None, vocab_ids, tuple(files), None, tables)
+    return Checkpoint(config, parts.backbone, parts.head, vocab_ids, tuple(files), confidence, tables)
 
 
 def save_drafter(
     folder: str | Path,
     backbone: DFlashBackbone,
-    head: GRUHead | None = None,
+    head: Head | None = None,
     vocab_ids: Tensor | None = None,
     *,
+    confidence: ConfidenceHead | None = None,
+    tables: tuple[Tensor, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
     """Write a checkpoint folder; the weights file is put in place whole or not at all. dtype: None keeps the modules'.
 
-    vocab_ids: int64 [Vd], the target ids the drafting softmax is restricted to. The head's sizes and the restriction
-    are written into `config.json` whatever `backbone.config` says about them.
+    A Markov head is written in DeepSpec's layout, as is anything with `tables`; the rest in z-lab's. The head's sizes and
+    the restriction are written into `config.json` whatever `backbone.config` says about them.
+
+    vocab_ids: int64 [Vd], the target ids the drafting softmax is restricted to.
+    tables: the target's embedding and lm_head [V, H], which DeepSpec's own evaluator expects in the checkpoint; not with a
+        GRU head, which its layout does not have.
     """
     folder = Path(folder)
+    sizes = head_config_of(head, confidence)
+    if tables is not None and isinstance(head, GRUHead):
+        raise CheckpointError(f"drafter {folder}: DeepSpec's layout has no GRU head")
     config = replace(
         backbone.config,
-        projector_type=None if head is None else "domino",
-        emb_dim=None if head is None else head.emb_dim,
-        gru_hidden_dim=None if head is None else head.gru_hidden_dim,
-        pure_draft_prefix_len=0 if head is None else head.pure_draft_prefix_len,
+        head=sizes,
         draft_vocab_size=None if vocab_ids is None else vocab_ids.unique().numel(),
+        layout=DEEPSPEC if tables is not None or isinstance(sizes, MarkovHeadConfig) else DFLASH,
     )
-    state = backbone.state_dict() | ({} if head is None else head.state_dict())
-    tensors = {key: value.detach().to("cpu", dtype).contiguous() for key, value in state.items()}
+    parts = _Parts(backbone, head, confidence)
+    tensors = parts.tensors() | ({} if tables is None else dict(zip((EMBED, LM_HEAD), tables, strict=True)))
+    # Cloned, since a tied target's tables are one tensor, which safetensors refuses to store twice.
+    tensors = {key: value.detach().to("cpu", dtype).clone().contiguous() for key, value in tensors.items()}
     if vocab_ids is not None:
         tensors[RESTRICTION] = torch.zeros(config.vocab_size, dtype=torch.bool)
         tensors[RESTRICTION][vocab_ids.cpu()] = True
-    _check_tensors(folder, tensors, _expected(config, backbone, head))
-    text = config.to_json() | {"dtype": str(tensors["fc.weight"].dtype).removeprefix("torch.")}
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{WEIGHTS}.partial"
-    save_file(tensors, partial, metadata={"format": "pt"})
-    partial.replace(folder / WEIGHTS)
-    (folder / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    check_tensors(folder, tensors, _whole(config, parts, tables=tables is not None))
+    write_tensors(folder, tensors)
+    _write_config(folder, config.to_json(), tensors["fc.weight"].dtype)
 
 
-def make_head(config: DFlashConfig) -> GRUHead | None:
-    """The correction head a config asks for, freshly initialised."""
-    if config.projector_type is None:
+def save_head(
+    folder: str | Path,
+    backbone: str | Path,
+    head: Head,
+    confidence: ConfidenceHead | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write a folder with a Markov head alone. backbone: the checkpoint folder, beside it, that the head goes with.
+
+    Raises CheckpointError where that is no sibling or the head does not fit it.
+    """
+    folder, place = Path(folder), Path(backbone)
+    sizes = head_config_of(head, confidence)
+    if not isinstance(sizes, MarkovHeadConfig):
+        raise CheckpointError(f"drafter {folder}: only Markov heads have folders of their own")
+    reference = BackboneRef.to(place)
+    if folder.resolve().parent != place.resolve().parent:
+        raise CheckpointError(f"drafter {folder}: must lie beside its backbone {place}")
+    stored = _tensors(_prefixed(head, confidence))
+    tensors = {key: value.detach().to("cpu", dtype).contiguous() for key, value in stored.items()}
+    fitting = _fresh(replace(read_config(place), head=sizes))
+    check_tensors(folder, tensors, _shapes(_tensors(_prefixed(fitting.head, fitting.confidence))))
+    write_tensors(folder, tensors)
+    own = {"architectures": [DEEPSPEC], "backbone": reference.to_json(), **sizes.to_json()}
+    _write_config(folder, own, next(iter(tensors.values())).dtype)
+
+
+def head_config_of(head: Head | None, confidence: ConfidenceHead | None = None) -> HeadConfig | None:
+    """What a `config.json` says about these modules."""
+    if head is None:
         return None
-    assert config.gru_hidden_dim is not None and config.emb_dim is not None  # DFlashConfig checked it.
-    return GRUHead(
-        config.hidden_size, config.vocab_size, config.gru_hidden_dim, config.emb_dim, config.pure_draft_prefix_len
-    )
+    if isinstance(head, GRUHead):
+        return head.config
+    reads_token = confidence is not None and confidence.rank > 0
+    return MarkovHeadConfig(head.rank, head.head_type, confidence is not None, reads_token)
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
-        shards = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
-        return [folder / Path(shard).name for shard in sorted(set(shards))]
-    raise CheckpointError(f"drafter {folder}: neither {WEIGHTS} nor {INDEX}; pickled weights are never read")
+@dataclass(frozen=True)
+class _Parts:
+    """The modules of a checkpoint."""
+
+    backbone: DFlashBackbone
+    head: Head | None
+    confidence: ConfidenceHead | None
+
+    def prefixed(self) -> Iterator[tuple[str, nn.Module]]:
+        """(prefix of its tensors, module)."""
+        yield "", self.backbone
+        yield from _prefixed(self.head, self.confidence)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return _tensors(self.prefixed())
 
 
-def _read_tensors(folder: Path, files: list[Path]) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for file in files:
-        try:
-            stored = load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"drafter {folder}: {file.name} cannot be read ({error})") from error
-        for key, value in stored.items():
-            name = key.removeprefix(LEGACY_PREFIX)
-            if name in tensors:
-                raise CheckpointError(f"drafter {folder}: tensor {name} is stored twice")
-            tensors[name] = value
-    return tensors
+def _prefixed(head: Head | None, confidence: ConfidenceHead | None) -> Iterator[tuple[str, nn.Module]]:
+    for module in (head, confidence):
+        if module is not None:
+            yield module.key_prefix, module
 
 
-def _expected(config: DFlashConfig, *modules: torch.nn.Module | None) -> dict[str, torch.Size]:
-    shapes = {
-        key: value.shape for module in modules if module is not None for key, value in module.state_dict().items()
-    }
+def _tensors(parts: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
+    return {prefix + key: value for prefix, module in parts for key, value in module.state_dict().items()}
+
+
+def _fresh(config: DFlashConfig) -> _Parts:
+    """The modules of a config, without memory for their weights."""
+    with torch.device("meta"):
+        backbone = DFlashBackbone(config)
+        head = make_head(config.head, config.hidden_size, config.vocab_size)
+        return _Parts(backbone, head, make_confidence(config.head, config.hidden_size))
+
+
+def _stored(folder: Path, config: DFlashConfig) -> tuple[dict[str, Tensor], list[Path]]:
+    """The checked tensors behind `config`, and the files they come from."""
+    reference = reference_in(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    files, tensors, parts = weight_files(folder), read_tensors(folder), _fresh(config)
+    if reference is None:
+        tables = config.layout == DEEPSPEC and (EMBED in tensors or LM_HEAD in tensors)
+        check_tensors(folder, tensors, _whole(config, parts, tables=tables))
+        return tensors, files
+    check_tensors(folder, tensors, _shapes(_tensors(_prefixed(parts.head, parts.confidence))))
+    try:
+        place = reference.check(folder)
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
+    shared, more = _stored(place, read_config(place))
+    return shared | tensors, [*more, *files]
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {key: value.shape for key, value in tensors.items()}
+
+
+def _whole(config: DFlashConfig, parts: _Parts, *, tables: bool) -> dict[str, torch.Size]:
+    """What a folder with a backbone must hold."""
+    shapes = _shapes(parts.tensors())
+    if tables:
+        shapes |= dict.fromkeys((EMBED, LM_HEAD), torch.Size([config.vocab_size, config.hidden_size]))
     if config.draft_vocab_size is not None:
         shapes[RESTRICTION] = torch.Size([config.vocab_size])
     return shapes
 
 
-def _check_tensors(folder: Path, tensors: dict[str, Tensor], expected: dict[str, torch.Size]) -> None:
-    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    if missing or unexpected:
-        parts = [
-            f"{word} tensors {', '.join(names)}"
-            for word, names in (("missing", missing), ("unexpected", unexpected))
-            if names
-        ]
-        raise CheckpointError(f"drafter {folder}: {'; '.join(parts)} (against its config.json)")
-    for name, shape in expected.items():
-        value = tensors[name]
-        if value.shape != shape:
-            raise CheckpointError(f"drafter {folder}: tensor {name} is {list(value.shape)}, expected {list(shape)}")
-        if value.dtype.is_floating_point == (name == RESTRICTION):
-            raise CheckpointError(f"drafter {folder}: tensor {name} has dtype {value.dtype}")
+def _write_config(folder: Path, values: dict[str, Any], dtype: torch.dtype) -> None:
+    text = values | {"dtype": str(dtype).removeprefix("torch.")}
+    (folder / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -14,16 +14,19 @@ from torch import Tensor
 
 from dartree_exp.drafters.backbone import DFlashBackbone
 from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.drafter import Draws
 from dartree_exp.drafters.fit import check_fit
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.heads import CorrectionHead, Head
 
 if TYPE_CHECKING:
     from dartree_exp.models.target import Target
 
 
 class DFlashDrafter:
-    """DFlash, or Domino where a head is given (arXiv 2602.06036, 2605.29707); see `drafter.Drafter`.
+    """DFlash; Domino with a GRU head, DSpark with a Markov head (arXiv 2602.06036, 2605.29707, 2607.05147).
+
+    See `drafter.Drafter`.
 
     vocab_ids: int64 [Vd], ascending target ids the drafting softmax is restricted to; None = the whole vocabulary.
     Backbone and head may live in another dtype than the target; logits are computed in the target's.
@@ -35,9 +38,10 @@ class DFlashDrafter:
         name: str,
         target: Target,
         backbone: DFlashBackbone,
-        head: GRUHead | None = None,
+        head: Head | None = None,
         vocab_ids: Tensor | None = None,
         weight_files: Sequence[Path] = (),
+        confidence: ConfidenceHead | None = None,
     ) -> None:
         config = backbone.config
         check_fit(config, target)
@@ -49,7 +53,8 @@ class DFlashDrafter:
         self._weight_files = tuple(weight_files)
         self.backbone = backbone
         self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
-        self.head = None if head is None else head.bind(target.embed_weight, self.vocab_ids)
+        self.head: CorrectionHead | None = None if head is None else head.bind(target.embed_weight, self.vocab_ids)
+        self.confidence = confidence
         self._embed = target.embed_weight
         self._block = self._embed[[config.mask_token_id] * config.block_size].to(backbone.fc.weight.dtype)
         # Rows of the restricted vocabulary are copied once; every round then reads only those.

@@ -1,24 +1,22 @@
 """What a DFlash-family `config.json` says, checked once and kept in one dataclass (torch-free).
 
-Layout of the released z-lab DFlash and Domino checkpoints: a Qwen3 configuration, plus `block_size`,
-`num_target_layers` and a `dflash_config` section.
+Two released layouts, both a Qwen3 configuration with additions. z-lab DFlash and Domino: `block_size`,
+`num_target_layers` and a `dflash_config` section. DeepSpec's DSpark and DFlash: everything at the top level.
+A third is ours: a folder with a head alone, which names the folder of its backbone (`backbone_ref.py`).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.errors import UserError
+from dartree_exp.drafters.backbone_ref import reference_in
+from dartree_exp.drafters.head_config import CheckpointError, HeadConfig, MarkovHeadConfig, read_head
 
-ARCHITECTURES = ("DFlashDraftModel", "DominoDraftModel")
-DOMINO_NAMES = ("domino", "causal_v5")  # `causal_v5` is the name Domino had before its release.
-
-
-class CheckpointError(UserError, ValueError):
-    """A drafter checkpoint that cannot be used; the message names the key, its value and what is allowed."""
+DFLASH, DEEPSPEC = "DFlashDraftModel", "Qwen3DSparkModel"
+ARCHITECTURES = (DFLASH, "DominoDraftModel", DEEPSPEC)
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class DFlashConfig:
 
     `shift_label` is the slot layout: true = anchor-first (slot k predicts root + k + 1, `block_size` drafts),
     false = fill-in (slot k predicts root + k, slot 0 unused, `block_size` - 1 drafts).
-    `emb_dim` and `gru_hidden_dim` are E and G of the Domino head and None without one.
+    `layout` says whose `config.json` it is: `DFlashDraftModel` (also Domino) or `Qwen3DSparkModel`.
     `draft_vocab_size` is the number of target ids the drafting softmax is restricted to, None = all of them.
     """
 
@@ -46,11 +44,9 @@ class DFlashConfig:
     rope_theta: float = 1_000_000.0
     rms_norm_eps: float = 1e-6
     max_position_embeddings: int = 40960
-    projector_type: str | None = None
-    emb_dim: int | None = None
-    gru_hidden_dim: int | None = None
-    pure_draft_prefix_len: int = 0
+    head: HeadConfig | None = None
     draft_vocab_size: int | None = None
+    layout: str = DFLASH
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -82,14 +78,9 @@ class DFlashConfig:
                 f"target_layer_ids = {list(self.target_layer_ids)}: at least one id, each in -1..{last - 1} "
                 f"for num_target_layers = {self.num_target_layers} (-1 = embeddings; the last layer is not allowed)"
             )
-        if self.projector_type not in (None, "domino"):
-            raise CheckpointError(f"projector_type = {self.projector_type!r}: allowed are none and 'domino'")
-        if self.projector_type == "domino" and not (self.emb_dim and self.gru_hidden_dim):
-            raise CheckpointError("emb_dim and gru_hidden_dim: a domino head needs both")
-        if not 0 <= self.pure_draft_prefix_len <= self.num_drafts:
-            raise CheckpointError(
-                f"pure_draft_prefix_len = {self.pure_draft_prefix_len}: must lie in 0..{self.num_drafts}"
-            )
+        prefix = 0 if self.head is None else self.head.pure_draft_prefix_len
+        if not 0 <= prefix <= self.num_drafts:
+            raise CheckpointError(f"pure_draft_prefix_len = {prefix}: must lie in 0..{self.num_drafts}")
         if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
             raise CheckpointError(f"draft_vocab_size = {self.draft_vocab_size}: must lie in 1..{self.vocab_size}")
 
@@ -117,11 +108,9 @@ class DFlashConfig:
             return value
 
         projector = section.get("projector_type")
-        projector = "domino" if projector in DOMINO_NAMES else projector
-        domino = projector == "domino"
         layers, target_layers = need("num_hidden_layers"), need("num_target_layers")
         ids = get("target_layer_ids")
-        emb_dim = get("emb_dim")
+        head = read_head(projector, get, need)
         return cls(
             hidden_size=need("hidden_size"),
             intermediate_size=need("intermediate_size"),
@@ -138,33 +127,26 @@ class DFlashConfig:
             rope_theta=_rope_theta(raw),
             rms_norm_eps=need("rms_norm_eps"),
             max_position_embeddings=need("max_position_embeddings"),
-            projector_type=projector,
-            emb_dim=emb_dim if domino else None,
-            gru_hidden_dim=get("gru_hidden_dim", emb_dim) if domino else None,
-            pure_draft_prefix_len=need("pure_draft_prefix_len") if domino else 0,
+            head=head,
             draft_vocab_size=get("draft_vocab_size"),
+            layout=DEEPSPEC if architecture == DEEPSPEC or isinstance(head, MarkovHeadConfig) else DFLASH,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The `config.json` of the released layout, the slot layout written under both of its names."""
-        section: dict[str, Any] = {
-            "mask_token_id": self.mask_token_id,
-            "target_layer_ids": list(self.target_layer_ids),
-            "shift_label": self.shift_label,
-        }
-        if self.projector_type == "domino":
-            section |= {
-                "projector_type": "domino",
-                "emb_dim": self.emb_dim,
-                "gru_hidden_dim": self.gru_hidden_dim,
-                "pure_draft_prefix_len": self.pure_draft_prefix_len,
-            }
-        top: dict[str, Any] = {
-            "architectures": ["DFlashDraftModel"],
+        """The `config.json` of the released layout, the slot layout under every name that the layout has for it."""
+        own: dict[str, Any] = {"mask_token_id": self.mask_token_id, "target_layer_ids": list(self.target_layer_ids)}
+        if self.layout == DEEPSPEC:
+            # `num_anchors` is read by DeepSpec's model class alone, and matters to its trainer alone; this is its default.
+            own |= {"num_anchors": 512, "markov_rank": 0, "enable_confidence_head": False}
+            own |= self.head.to_json() if self.head is not None else {}
+        else:
+            own |= {"shift_label": self.shift_label} | (self.head.to_json() if self.head is not None else {})
+            own = {"dflash_config": own}
+        top: dict[str, Any] = own | {
+            "architectures": [self.layout],
             "model_type": "qwen3",
             "attention_bias": False,
             "block_size": self.block_size,
-            "dflash_config": section,
             "head_dim": self.head_dim,
             "hidden_act": "silu",
             "hidden_size": self.hidden_size,
@@ -187,18 +169,35 @@ class DFlashConfig:
 
 
 def read_config(folder: Path) -> DFlashConfig:
-    """The `config.json` of a checkpoint folder; raises `CheckpointError` naming the folder and the reason."""
+    """The `config.json` of a checkpoint folder; raises `CheckpointError` naming the folder and the reason.
+
+    For a folder with a head alone: its backbone's configuration with this head in place of the backbone's own.
+    """
     try:
         raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if not isinstance(raw, dict):
             raise CheckpointError("config.json is not a JSON object")
-        return DFlashConfig.from_json(raw)
+        reference = reference_in(raw)
+        if reference is None:
+            return DFlashConfig.from_json(raw)
+        return replace(read_config(reference.beside(folder)), head=_head_alone(raw))
     except OSError as error:
         raise CheckpointError(f"drafter {folder}: no readable config.json ({error.strerror})") from error
     except json.JSONDecodeError as error:
         raise CheckpointError(f"drafter {folder}: config.json is not valid JSON ({error})") from error
     except CheckpointError as error:
         raise CheckpointError(f"drafter {folder}: {error}") from error
+
+
+def _head_alone(raw: dict[str, Any]) -> MarkovHeadConfig:
+    def need(key: str) -> Any:
+        if raw.get(key) is None:
+            raise CheckpointError(f"{key}: missing from config.json")
+        return raw[key]
+
+    head = read_head("dspark", raw.get, need)
+    assert isinstance(head, MarkovHeadConfig)  # read_head gives no other for this name
+    return head
 
 
 def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> list[int]:
@@ -223,8 +222,11 @@ def _slot_layout(raw: dict[str, Any], section: dict[str, Any], projector: str | 
         raise CheckpointError(f"slot layout: {found} contradict each other or are not booleans")
     if values:
         return values.pop()
-    if projector is None and section and raw["architectures"][0] == "DFlashDraftModel":
+    if projector is None and section and raw["architectures"][0] == DFLASH:
         return False  # z-lab's DFlash defines its blocks so and has no key for it.
+    if raw["architectures"][0] == DEEPSPEC and raw.get("num_anchors") is not None and not section:
+        # So do DeepSpec's DSpark and "DFlash", told by a key that only DeepSpec writes; others use the name for both.
+        return True
     raise CheckpointError(
         "slot layout unknown: config.json has neither sample_from_anchor nor dflash_config.shift_label "
         "(true: slot k predicts root + k + 1; false: slot k predicts root + k); it is never guessed, add the key"

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.heads import CorrectionHead
 
 
@@ -39,6 +40,7 @@ class Drafter(Protocol):
     target_layer_ids: tuple[int, ...]  # taps it reads; id i is the output of decoder layer i
     max_positions: int  # a block may use positions 0..max_positions-1; beyond, decode plainly
     head: CorrectionHead | None
+    confidence: ConfidenceHead | None  # how likely a draft is accepted, for the budget policy of that name
 
     @property
     def weights_sha256(self) -> str | None:

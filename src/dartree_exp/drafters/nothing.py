@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.drafter import Draws
 from dartree_exp.drafters.heads import CorrectionHead
 from dartree_exp.models.target import Target
@@ -20,6 +21,7 @@ class NoDrafter:
     num_drafts = block_size = 0
     target_layer_ids: tuple[int, ...] = ()
     head: CorrectionHead | None = None
+    confidence: ConfidenceHead | None = None
     weights_sha256: str | None = None
 
     def __init__(self, target: Target) -> None:

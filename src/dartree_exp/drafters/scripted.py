@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dartree_exp.config.schema import SCRIPTED_DRAFTERS
 from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.drafter import Draws
 from dartree_exp.drafters.heads import CorrectionHead
 
@@ -31,6 +32,7 @@ class ScriptedDrafter:
     """
 
     head: CorrectionHead | None = None
+    confidence: ConfidenceHead | None = None
     target_layer_ids: tuple[int, ...] = ()
     weights_sha256: str | None = None
 

@@ -166,13 +166,16 @@ class Target:
         return output.last_hidden_state[0], features
 
     def _hook(self, taps: Sequence[int]) -> None:
-        """Install a forward hook on each decoder layer the first time it is tapped."""
+        """Install a forward hook on each decoder layer (-1: the embedding) the first time it is tapped."""
         for layer in taps:
             if layer in self._hooked:
                 continue
-            if not 0 <= layer < self.num_layers:
-                raise ValueError(f"layer {layer} cannot be tapped: {self.name} has layers 0..{self.num_layers - 1}")
-            self._backbone.layers[layer].register_forward_hook(self._reader(layer))
+            if not -1 <= layer < self.num_layers:
+                raise ValueError(
+                    f"layer {layer} cannot be tapped: {self.name} has layers 0..{self.num_layers - 1} (-1: the embedding)"
+                )
+            module = self._backbone.embed_tokens if layer == -1 else self._backbone.layers[layer]
+            module.register_forward_hook(self._reader(layer))
             self._hooked.add(layer)
 
     def _reader(self, layer: int) -> Callable[..., None]:

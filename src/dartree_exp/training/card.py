@@ -60,13 +60,16 @@ def render(card: dict) -> str:
         f"- Held out: {len(card['data']['held_out'])} samples, never trained on.",
         "",
     ]
+    if "backbone" in card:
+        used = card["backbone"]
+        lines[5:5] = [f"- Backbone: `../{used['folder']}`, whose model.safetensors has sha256 `{used['sha256']}`."]
     for stage in card["stages"]:
         s, last = stage["settings"], stage["curve"][-1]
         short = (
             f" (the first {100 * s['short_until']:.0f} % of the run: {s['short_block']})" if s["short_until"] else ""
         )
         lines += [
-            f"## Stage: {stage['stage']}",
+            f"## Stage: {stage['stage']}" + (f", {s['head']}" if stage["stage"] != "backbone" and "head" in s else ""),
             "",
             f"{stage['steps']} steps in {stage['minutes']} minutes on {stage['workers']} CPU process(es), {stage['samples']} "
             f"samples, {stage['blocks']} blocks of {s['block']} slots{short}, "

@@ -50,10 +50,14 @@ def draw_slots(probabilities: Tensor, blocks: int, generator: torch.Generator) -
 
 @dataclass(frozen=True)
 class LossResult:
-    """Weighted mean losses (floats) and the gradients of the mixed loss; a gradient not asked for is None."""
+    """Weighted mean losses (floats) and the gradients of the mixed loss; a gradient not asked for is None.
+
+    likelihood: float32 [N], the drafter's probability of each label, corrected where there is a correction.
+    """
 
     base: float
     final: float
+    likelihood: Tensor
     hidden: Tensor | None
     codes: Tensor | None
     output: Tensor | None
@@ -91,6 +95,7 @@ def draft_loss(
     d_codes = None if codes is None else torch.empty_like(codes)
     d_output = None if output is None else torch.zeros_like(output)
     sums = [0.0, 0.0]
+    likelihood = torch.empty(len(hidden))
     for begin in range(0, len(hidden), chunk):
         part = slice(begin, begin + chunk)
         share, target = weights[part] / total, labels[part]
@@ -98,24 +103,41 @@ def draft_loss(
         gradient = None
         if codes is not None and output is not None and d_codes is not None and d_output is not None:
             final = base + F.linear(codes[part], output)
-            sums[1] += _loss_to_gradient(final, target, share)
+            loss = _loss_to_gradient(final, target, share)
+            sums[1] += float((loss * share).sum())
+            likelihood[part] = torch.exp(-loss)
             final.mul_(1 - base_share)
             d_codes[part] = final @ output
             d_output += final.T @ codes[part]
             gradient = final
         if base_share > 0 or not corrected:
-            sums[0] += _loss_to_gradient(base, target, share)
+            loss = _loss_to_gradient(base, target, share)
+            sums[0] += float((loss * share).sum())
+            if not corrected:
+                likelihood[part] = torch.exp(-loss)
             gradient = base.mul_(base_share) if gradient is None else gradient.add_(base, alpha=base_share)
         if d_hidden is not None:
             d_hidden[part] = gradient @ head
-    return LossResult(sums[0], sums[1], d_hidden, d_codes, d_output)
+    return LossResult(sums[0], sums[1], likelihood, d_hidden, d_codes, d_output)
 
 
-def _loss_to_gradient(logits: Tensor, target: Tensor, share: Tensor) -> float:
-    """Replace logits [n, Vd] by the gradient of sum(share * CE) in place; returns that sum."""
+def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean BCE of confidence logits [N] against c* = 1 - L1(p, q) / 2 [N], a constant (DSpark, section 1.5).
+
+    The text is the target's greedy output, so p is one-hot at the label y and c* = 1 - (1 - q(y)) = q(y): the drafter's
+    own probability of the label, 0 where the drafting vocabulary lacks it. DeepSpec lets this loss's gradient into
+    backbone and W1. Here it reaches the confidence head alone (`ConfidenceHead.forward` sees to that), so that a head with
+    it is trained as one without.
+    """
+    loss = F.binary_cross_entropy_with_logits(logits, acceptance.detach(), reduction="none")
+    return (loss * weights).sum() / weights.sum().clamp_min(1e-12)
+
+
+def _loss_to_gradient(logits: Tensor, target: Tensor, share: Tensor) -> Tensor:
+    """Replace logits [n, Vd] by the gradient of sum(share * CE) in place; returns CE [n]."""
     log_z = torch.logsumexp(logits, dim=1)
     loss = log_z - logits.gather(1, target[:, None]).squeeze(1)
     logits.sub_(log_z[:, None]).exp_()
     logits[torch.arange(len(target)), target] -= 1
     logits.mul_(share[:, None])
-    return float((loss * share).sum())
+    return loss

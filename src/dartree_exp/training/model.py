@@ -10,27 +10,40 @@ import torch
 from torch import Tensor, nn
 
 from dartree_exp.drafters.backbone import DFlashBackbone
+from dartree_exp.drafters.confidence import ConfidenceHead, bind_confidence, make_confidence
 from dartree_exp.drafters.dflash_config import DFlashConfig
-from dartree_exp.drafters.heads import GRUHead
+from dartree_exp.drafters.gru import GRUHead
+from dartree_exp.drafters.heads import Head, make_head
+from dartree_exp.drafters.markov import MarkovHead, RecurrentMarkovHead
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
 from dartree_exp.training.forward import block_hidden
-from dartree_exp.training.losses import LossResult, draft_loss, draw_slots, inclusion_probabilities, position_weights
+from dartree_exp.training.losses import (
+    LossResult,
+    confidence_loss,
+    draft_loss,
+    draw_slots,
+    inclusion_probabilities,
+    position_weights,
+)
 from dartree_exp.training.settings import TrainSettings
 
 
 class DraftModel(nn.Module):
-    """Backbone, GRU head over the drafting vocabulary, and the feature scale the backbone is trained under.
+    """Backbone, correction head over the drafting vocabulary, and the feature scale the backbone is trained under.
 
     `feature_scale` [n * H] brings the target's hidden states, whose sizes differ a hundredfold between layers and
     dimensions, to unit rms, so that one learning rate suits all of `fc`; `folded_backbone` moves it into `fc`.
     """
 
-    def __init__(self, config: DFlashConfig, head: GRUHead, feature_scale: Tensor) -> None:
+    def __init__(
+        self, config: DFlashConfig, head: Head, feature_scale: Tensor, confidence: ConfidenceHead | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         self.backbone = DFlashBackbone(config)
         self.head = head
+        self.confidence = confidence
         self.register_buffer("feature_scale", feature_scale)
 
     def folded_backbone(self) -> dict[str, Tensor]:
@@ -57,31 +70,54 @@ def draft_config(target: dict, settings: TrainSettings) -> DFlashConfig:
         shift_label=True,
         rope_theta=float(target["rope_theta"]),
         max_position_embeddings=target["max_position_embeddings"],
-        projector_type="domino",
-        emb_dim=settings.rank,
-        gru_hidden_dim=settings.gru_width,
-        pure_draft_prefix_len=settings.pure_prefix,
+        head=settings.head_config,
         draft_vocab_size=settings.vocab,
     )
 
 
 def build_model(folder: Path, settings: TrainSettings, feature_scale: Tensor) -> DraftModel:
-    """Seeded fresh weights; W2 starts at zero (no correction yet).
+    """Seeded fresh weights; the head starts without a correction.
 
     Projections are normal(0, 1/sqrt(fan-in)), so that the layers' output drowns the mask embedding in the residual stream
     (else every slot starts out predicting the mask token), and the final norm starts small: near-uniform predictions.
     """
     torch.manual_seed(settings.seed)
     config = draft_config(json.loads((folder / "config.json").read_text()), settings)
-    head = GRUHead(config.hidden_size, settings.vocab, settings.gru_width, settings.rank, settings.pure_prefix)
-    model = DraftModel(config, head, feature_scale)
+    head = make_head(settings.head_config, config.hidden_size, config.vocab_size, settings.vocab)
+    assert head is not None
+    model = DraftModel(config, head, feature_scale, make_confidence(config.head, config.hidden_size))
+    bind_confidence(model.confidence, head)
     for weight in model.backbone.parameters():
         if weight.dim() == 2:
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
     nn.init.constant_(model.backbone.norm.weight, 0.5)
-    nn.init.normal_(head.embed_proj[0].weight, std=(config.hidden_size + settings.gru_width) ** -0.5)
-    nn.init.zeros_(head.embed_proj[2].weight)
+    if isinstance(head, GRUHead):
+        nn.init.normal_(head.embed_proj[0].weight, std=(config.hidden_size + settings.gru_width) ** -0.5)
+        nn.init.zeros_(head.output)
+    else:
+        init_markov(head)
     return model
+
+
+@torch.no_grad()
+def init_markov(head: MarkovHead) -> None:
+    """W1 starts at zero and a row moves only when its token has come before a label, so that rows never trained are
+    exactly zero: no correction after a token the head does not know. Adam leaves weights without a gradient alone.
+
+    What multiplies W1 must then not be zero. Its size, 1/2, is what both factors of a bias of a few nats have at rank 64;
+    smaller, and W1 would grow too slowly.
+    """
+    nn.init.zeros_(head.markov_w1.weight)
+    nn.init.normal_(head.output, std=0.5)
+    for projection in ("gate_proj", "joint_proj"):
+        if hasattr(head, projection):
+            weight = getattr(head, projection).weight
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+            nn.init.zeros_(getattr(head, projection).bias)
+    if isinstance(head, RecurrentMarkovHead):
+        # Its codes also read the hidden state: without a correction at first, W2 is what must be zero.
+        nn.init.zeros_(head.output)
+        nn.init.normal_(head.joint_proj.weight[:, head.rank : 2 * head.rank], std=0.5)
 
 
 def load_vocabulary(folder: Path, ids: list[int], mask_token_id: int) -> Vocabulary:
@@ -96,20 +132,18 @@ def load_vocabulary(folder: Path, ids: list[int], mask_token_id: int) -> Vocabul
 
 @dataclass(frozen=True)
 class StepLoss:
-    """Losses of one step, and the number of rows that had a label."""
+    """Losses of one step, and the number of rows that had a label. confidence: 0 without such a head."""
 
     base: float
     final: float
     rows: int
+    confidence: float = 0.0
 
 
 def trained_parameters(model: DraftModel, stage: str) -> list[nn.Parameter]:
     """What the optimiser sees in a stage."""
-    parts: dict[str, list[nn.Module]] = {
-        "backbone": [model.backbone],
-        "head": [model.head],
-        "joint": [model.backbone, model.head],
-    }
+    heads = [model.head] if model.confidence is None else [model.head, model.confidence]
+    parts: dict[str, list[nn.Module]] = {"backbone": [model.backbone], "head": heads, "joint": [model.backbone, *heads]}
     return [p for module in parts[stage] for p in module.parameters()]
 
 
@@ -121,46 +155,52 @@ def step_gradients(
     progress: float,
     rng: torch.Generator,
 ) -> StepLoss:
-    """Accumulate the gradients of one batch's loss into the model's trained parameters."""
+    """Accumulate the gradients of one batch's loss into the model's trained parameters.
+
+    The head must be bound to the target's embedding table.
+    """
     block = batch.labels.shape[2]
     weights = position_weights(block, settings.gamma, settings.first_slot)
     chance = inclusion_probabilities(weights, min(settings.loss_slots, int((weights > 0).sum())))
     shape = batch.labels.shape[:2]
-    slots = draw_slots(chance, shape[0] * shape[1], rng).view(*shape, -1)
-    labels = batch.labels.gather(2, slots)
-    live = (labels >= 0).flatten().nonzero().squeeze(1)
-    share = (weights / chance.clamp_min(1e-12))[slots].flatten()[live]
-    backbone_trained = settings.stage != "head"
+    slots = draw_slots(chance, shape[0] * shape[1], rng)
+    labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
+    live = (labels >= 0).nonzero().squeeze(1)
+    share = (weights / chance.clamp_min(1e-12))[slots].flatten()
+    backbone_trained, corrected = settings.stage != "head", settings.stage != "backbone"
+    codes = output = None
     with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
+        whole = corrected and model.head.reads_block
         with torch.set_grad_enabled(backbone_trained):
-            hidden = block_hidden(model.backbone, batch.inputs, block, slots).flatten(0, 2)[live].float()
-        codes = output = None
-        if settings.stage != "backbone":
-            codes = _codes(model.head, hidden, batch, slots, live, vocabulary).float()
-            output = model.head.embed_proj[2].weight
+            picked = None if whole else slots.view(*shape, -1)
+            blocks = block_hidden(model.backbone, batch.inputs, block, picked).flatten(0, 1).float()
+            drawn = blocks.gather(1, slots[..., None].expand(-1, -1, blocks.shape[-1])) if whole else blocks
+            hidden = drawn.flatten(0, 1)
+        previous = batch.previous.flatten(0, 1)
+        if corrected:
+            codes = model.head.codes(blocks, previous, slots).flatten(0, 1)[live].float()
+            output = model.head.output
+        rows = hidden[live]
         result = draft_loss(
-            hidden.detach(),
+            rows.detach(),
             vocabulary.head,
-            labels.flatten()[live],
-            share,
+            labels[live],
+            share[live],
             codes=None if codes is None else codes.detach(),
             output=None if output is None else output.detach(),
             base_share=settings.base_share(progress),
             hidden_gradient=backbone_trained,
         )
-    _backward(result, hidden, codes, output)
-    return StepLoss(result.base, result.final, len(live))
-
-
-def _codes(head: GRUHead, hidden: Tensor, batch: Batch, slots: Tensor, live: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """silu(W1 [z ; s]) [N, E] at the drawn slots; zero at slots before the head's prefix."""
-    blocks = batch.previous.flatten(0, 1)
-    states = head.states(vocabulary.embed[blocks])
-    picked = slots.flatten(0, 1)
-    states = states.gather(1, picked[..., None].expand(-1, -1, states.shape[-1])).flatten(0, 1)[live]
-    w_slot, w_state = head.embed_proj[0].weight.split([hidden.shape[-1], states.shape[-1]], dim=1)
-    codes = nn.functional.silu(hidden @ w_slot.T + states @ w_state.T)
-    return codes * (picked.flatten()[live] >= head.pure_draft_prefix_len)[:, None]
+        doubt = None
+        if corrected and model.confidence is not None:
+            inside = batch.inside.flatten(0, 1).gather(1, slots).flatten()
+            accepted = torch.zeros_like(share).index_copy(0, live, result.likelihood)
+            logits = model.confidence(hidden[inside], previous.gather(1, slots).flatten()[inside]).float()
+            doubt = confidence_loss(logits, accepted[inside], share[inside])
+    _backward(result, rows, codes, output)
+    if doubt is not None:
+        doubt.backward()
+    return StepLoss(result.base, result.final, len(live), 0.0 if doubt is None else float(doubt.detach()))
 
 
 def _backward(result: LossResult, hidden: Tensor, codes: Tensor | None, output: nn.Parameter | None) -> None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
+
+from dartree_exp.drafters.head_config import MARKOV_KINDS, GRUHeadConfig, HeadConfig, MarkovHeadConfig
+
+_MARKOV_TYPES = {kind: released for released, kind in MARKOV_KINDS.items()}
+HEADS = ("gru", *_MARKOV_TYPES)
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Objective, model shape and schedule. `stage`: backbone = DFlash (base loss only); head = GRU head on the frozen
-    backbone; joint = both, with the base-to-final curriculum."""
+    """Objective, model shape and schedule. `stage`: backbone = DFlash (base loss only); head = the correction head `head`
+    on the frozen backbone; joint = both, with the base-to-final curriculum. Text, objective and steps do not depend on
+    the head, so that heads trained on one backbone can be compared."""
 
     stage: str = "backbone"
+    head: str = "gru"
     layers: int = 2
     taps: tuple[int, ...] = (1, 8, 15, 22, 27)
     block: int = 16
@@ -23,6 +31,7 @@ class TrainSettings:
     vocab: int = 8192
     gru_width: int = 256
     rank: int = 128
+    markov_rank: int = 64
     pure_prefix: int = 1
     samples: int = 8
     anchors: int = 32
@@ -39,6 +48,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         if self.stage not in ("backbone", "head", "joint"):
             raise ValueError(f"stage = {self.stage!r}: backbone, head or joint")
+        if self.head not in HEADS:
+            raise ValueError(f"head = {self.head!r}: {', '.join(HEADS)}")
         if not 1 <= self.short_block <= self.block:
             raise ValueError(f"short_block = {self.short_block}: must lie in 1..block = 1..{self.block}")
 
@@ -59,11 +70,21 @@ class TrainSettings:
     @property
     def first_slot(self) -> int:
         """First slot with loss: a head alone cannot change the slots before its prefix."""
-        return self.pure_prefix if self.stage == "head" else 0
+        return self.head_config.pure_draft_prefix_len if self.stage == "head" else 0
+
+    @property
+    def head_config(self) -> HeadConfig:
+        """The head's sizes; Markov heads are trained with a confidence head."""
+        if self.head == "gru":
+            return GRUHeadConfig(self.rank, self.gru_width, self.pure_prefix)
+        return MarkovHeadConfig(self.markov_rank, _MARKOV_TYPES[self.head], True, True)
 
 
 HELP = {
     "stage": "backbone | head | joint",
+    "head": "gru | markov | markov_gated | markov_rnn",
+    "rank": "of the GRU head's output",
+    "markov_rank": "of a Markov head",
     "short_until": "share of the run with short blocks",
     "gamma": "slot k weighs exp(-k / gamma)",
     "loss_slots": "slots drawn per block for the loss",
@@ -88,6 +109,11 @@ def from_arguments(args: argparse.Namespace) -> TrainSettings:
     """The settings of parsed options."""
     values = {field.name: getattr(args, field.name) for field in fields(TrainSettings)}
     return TrainSettings(**{**values, "taps": tuple(values["taps"])})
+
+
+def from_json(stored: dict[str, Any]) -> TrainSettings:
+    """The settings of a checkpoint; what it is too old to know has its default."""
+    return TrainSettings(**{**stored, "taps": tuple(stored["taps"])})
 
 
 def to_json(settings: TrainSettings) -> dict:

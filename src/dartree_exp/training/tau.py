@@ -35,6 +35,14 @@ def survival(advanced: list[int], depth: int) -> list[float]:
     return [round(sum(a > d for a in advanced) / max(1, len(advanced)), 4) for d in range(1, depth + 1)]
 
 
+def head_kind(drafter: Path) -> str:
+    """The kind of a checkpoint's correction head, or none."""
+    from dartree_exp.drafters.dflash_config import read_config
+
+    head = read_config(drafter).head
+    return "none" if head is None else head.kind
+
+
 class Validator:
     """One target, its plain greedy text for each sample, and any number of methods on it."""
 
@@ -49,6 +57,7 @@ class Validator:
         torch.set_num_threads(threads)
         self.samples = samples
         self.overrides = [f"drafter.path={drafter}", "engine.dtype=fp32", f"decoding.max_new_tokens={cap}"]
+        self.head = head_kind(drafter)
         config = compose(self.overrides)
         self.target = load_target(config.model, config.engine)
         self.rule = StopRule(cap, frozenset(self.target.eos_ids))
@@ -67,6 +76,8 @@ class Validator:
         from dartree_exp.timing import StageClock
 
         config = compose([f"+method={method}", *self.overrides])
+        if config.drafter.head != "none":  # presets name a published drafter; this one may have another head
+            config = compose([f"+method={method}", *self.overrides, f"drafter.head={self.head}"])
         drafter = load_drafter(config.drafter, self.target)
         parts = make_method(config.tree, config.budget, drafter)
         means: dict[str, list[float]] = {}
@@ -82,7 +93,7 @@ class Validator:
         pooled = [m for part in means.values() for m in part]
         tau = {"all": sum(pooled) / len(pooled)} | {d: sum(m) / len(m) for d, m in sorted(means.items())}
         return {
-            "method": method,
+            "method": config.method,
             "tau": {k: round(v, 4) for k, v in tau.items()},
             "rounds": len(advanced),
             "survival": survival(advanced, parts.depth),

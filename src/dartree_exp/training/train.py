@@ -1,9 +1,10 @@
 """Train a drafter on captured features: `python -m dartree_exp.training.train --out RUN`.
 
-The backbone is trained on the base loss alone (that is DFlash); `--stage head --init RUN` trains the GRU head on the
-frozen backbone (Domino); `--stage joint` trains both with the base-to-final curriculum. The learning rate follows the
-share of the run's budget that is used up, in minutes of wall clock (`--minutes`) or in steps (`--steps`). Checkpoints
-are atomic and hold everything; running the same command again continues. `--workers n` = n data-parallel processes.
+The backbone is trained on the base loss alone (that is DFlash). `--stage head --init RUN` trains a correction head on the
+frozen backbone: Domino's with `--head gru`, DSpark's with `--head markov`, `markov_gated` or `markov_rnn`. `--stage joint`
+trains both with the base-to-final curriculum. The learning rate follows the share of the run's budget that is used up, in
+minutes of wall clock (`--minutes`) or in steps (`--steps`). Checkpoints are atomic and hold everything; running the same
+command again continues. `--workers n` = n data-parallel processes.
 """
 
 from __future__ import annotations

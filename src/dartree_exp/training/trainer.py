@@ -19,7 +19,7 @@ from dartree_exp.training.batches import (
     random_anchors,
 )
 from dartree_exp.training.model import DraftModel, build_model, load_vocabulary, step_gradients, trained_parameters
-from dartree_exp.training.settings import TrainSettings, to_json
+from dartree_exp.training.settings import TrainSettings, from_json, to_json
 from dartree_exp.training.state import append_line, load_state, optimizer_tensors, restore_optimizer, save_state
 from dartree_exp.training.validate import validate
 
@@ -45,11 +45,15 @@ class Trainer:
         start = saved or (load_state(self.args.init) if self.args.init else None)
         scale = start[0]["model"]["feature_scale"] if start else feature_scale(self.held)
         self.model: DraftModel = build_model(self.args.target, self.settings, scale)
-        if start:
-            self.model.load_state_dict(start[0]["model"])
-            if not saved:
-                self._load_average(start[0]["ema"])
+        self.model.head.bind(self.vocabulary.embed)
+        if saved:
+            self.model.load_state_dict(saved[0]["model"])
+        elif start:
+            self._start_from(*start)
         self.parameters = trained_parameters(self.model, self.settings.stage)
+        # The confidence head's gradient must not shrink the others' by way of the common norm; Adam forgives its size.
+        apart = [] if self.model.confidence is None else [id(p) for p in self.model.confidence.parameters()]
+        self.clipped = [p for p in self.parameters if id(p) not in apart]
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
         for parameter in self.parameters:
@@ -92,7 +96,7 @@ class Trainer:
         batch = make_batch(samples, anchors, s.block_at(progress), self.model.feature_scale, self.vocabulary)
         loss = step_gradients(self.model, batch, s, self.vocabulary, progress, rng)
         self._share_gradients()
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, s.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.clipped, s.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = s.lr_at(progress, self.number)
         self.optimizer.step()
@@ -102,7 +106,8 @@ class Trainer:
             torch._foreach_lerp_(self.average, list(self.model.parameters()), 1 - decay)
         self.number += 1
         self.blocks += s.samples * s.anchors * self.args.workers
-        self._report({"base": loss.base, "final": loss.final, "grad_norm": float(norm)}, progress)
+        numbers = {"base": loss.base, "final": loss.final, "confidence": loss.confidence, "grad_norm": float(norm)}
+        self._report(numbers, progress)
 
     def validate(self) -> None:
         """Held-out numbers of the averaged weights, appended to curve.jsonl (rank 0; the others wait at the next sum)."""
@@ -173,16 +178,21 @@ class Trainer:
         for parameter, part in zip(self.parameters, flat.split([p.numel() for p in self.parameters]), strict=True):
             parameter.grad.copy_(part.view_as(parameter))
 
-    def _load_average(self, average: dict[str, Tensor]) -> None:
+    def _start_from(self, tensors: dict[str, dict[str, Tensor]], meta: dict) -> None:
+        """Take another run's averaged weights: all of them, or its backbone where it had another kind of head."""
+        same = from_json(meta["settings"]).head == self.settings.head
+        self.model.load_state_dict(tensors["model"] if same else _backbone_of(tensors["model"]), strict=same)
+        average = tensors["ema"] if same else _backbone_of(tensors["ema"])
+        parameters = dict(self.model.named_parameters())
         with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(average[name])
+            for name, value in average.items():
+                parameters[name].copy_(value)
 
     def _check_settings(self, stored: dict) -> None:
         """A resumed run must be the same run, apart from the size of a step."""
         free = {"samples", "anchors", "lr", "short_block", "short_until", "ema", "loss_slots"}
-        mine = to_json(self.settings)
-        changed = [key for key in mine if key not in free and stored.get(key) != mine[key]]
+        mine, known = to_json(self.settings), to_json(from_json(stored))
+        changed = [key for key in mine if key not in free and known[key] != mine[key]]
         if changed:
             raise ValueError(f"{self.args.out}: the checkpoint was trained with other settings: {', '.join(changed)}")
 
@@ -198,3 +208,7 @@ class Trainer:
             line = f"[{bar:<20}] {100 * progress:5.1f} %  step {self.number}  {self.seconds:.0f} s"
             line += f"  {len(self.store.samples)} samples  {text}"
             print(f"\r{line}" if not end else line, end=end, flush=True)
+
+
+def _backbone_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in tensors.items() if name.startswith("backbone.")}

@@ -25,7 +25,7 @@ def validate(
 ) -> dict:
     """Weighted by nothing: `loss` and `accuracy` per slot, `chain` = mean tokens a linear draft would advance there.
 
-    corrected: with the head, teacher-forced. Labels outside the drafting vocabulary count as misses.
+    corrected: with the head, teacher-forced; it must be bound. Labels outside the drafting vocabulary count as misses.
     """
     hits, losses, counts = (torch.zeros(block, dtype=torch.float64) for _ in range(3))
     advanced, blocks = 0.0, 0
@@ -39,7 +39,7 @@ def validate(
         for row in used.nonzero().squeeze(1).split(32):
             logits = F.linear(hidden[row], vocabulary.head)
             if corrected:
-                logits = logits + model.head(hidden[row], vocabulary.embed[batch.previous.flatten(0, 1)[row]])
+                logits = logits + model.head(hidden[row], batch.previous.flatten(0, 1)[row])
             right[row] = (logits.argmax(-1) == labels[row]) & inside[row]
             known = labels[row] >= 0
             loss = F.cross_entropy(logits.flatten(0, 1), labels[row].clamp_min(0).flatten(), reduction="none")

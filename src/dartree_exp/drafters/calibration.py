@@ -1,0 +1,45 @@
+"""The temperatures of a confidence head, one a depth: a small JSON file beside its weights.
+
+`training/calibrate.py` fits and writes them; loading a drafter reads them where they exist.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dartree_exp.drafters.backbone_ref import WEIGHTS
+from dartree_exp.drafters.head_config import CheckpointError
+from dartree_exp.models.fetch import sha256_of
+
+CALIBRATION = "calibration.json"
+
+
+def read_temperatures(folder: Path, depths: int) -> Tensor | None:
+    """Float32 [depths], or None for a folder without the file. Raises CheckpointError for a stale or damaged one."""
+    path = folder / CALIBRATION
+    if not path.exists():
+        return None
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        temperatures = torch.tensor(stored["temperatures"], dtype=torch.float32)
+        digest = stored["weights_sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"drafter {folder}: {CALIBRATION} cannot be read ({error!r})") from error
+    if temperatures.shape != (depths,) or not bool((temperatures > 0).all() and temperatures.isfinite().all()):
+        raise CheckpointError(f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers")
+    if digest != sha256_of(folder / WEIGHTS):
+        raise CheckpointError(
+            f"drafter {folder}: {CALIBRATION} was made for other weights; remove it (and calibrate again)"
+        )
+    return temperatures
+
+
+def write_temperatures(folder: Path, temperatures: list[float], report: dict[str, Any]) -> None:
+    """Write the file; report: how they were fitted and what they changed, for people."""
+    stored = {"temperatures": temperatures, "weights_sha256": sha256_of(folder / WEIGHTS), **report}
+    (folder / CALIBRATION).write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")

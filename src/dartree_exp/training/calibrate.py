@@ -1,0 +1,171 @@
+"""Calibrate a drafter's confidence head: `python -m dartree_exp.training.calibrate --drafter FOLDER --data TEXT`.
+
+Held-out prompts are decoded greedily with whole blocks (DSpark's chain); every round gives the confidences of its drafts
+and how many were accepted. Temperatures are fitted on every other prompt and judged on the rest, so that the improvement
+that is printed is not the fit's own. They are written to `calibration.json` in the folder, which loading reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dartree_exp.training.corpus import Sample, load_samples, split_holdout
+from dartree_exp.training.reliability import (
+    BINS,
+    Array,
+    expected_calibration_error,
+    fit_temperatures,
+    reliability,
+    survival,
+    survived,
+)
+from dartree_exp.training.tau import first_of_each, head_kind
+
+if TYPE_CHECKING:
+    from dartree_exp.budgets.policy import RoundState
+    from dartree_exp.decode import Method, Round
+    from dartree_exp.models.target import Target
+    from dartree_exp.trees.tree import DraftTree
+
+
+@dataclass
+class Recorder:
+    """A budget policy that verifies everything and notes what the confidence head, uncalibrated, said of each round."""
+
+    method: Method
+    logits: list[list[float]] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+    def plan(self, state: RoundState) -> int:
+        return self.method.budget.plan(state)
+
+    def trim(self, state: RoundState, tree: DraftTree) -> DraftTree:
+        confidence = self.method.drafter.confidence
+        assert confidence is not None
+        self.logits.append(confidence(state.block.hidden, tree.tokens[:-1]).float().tolist())
+        return tree
+
+    def observe(self, round_: Round) -> None:
+        self.accepted.append(len(round_.accepted) - 1)
+
+
+def record(target: Target, method: Method, samples: list[Sample], cap: int) -> tuple[Array, np.ndarray]:
+    """Confidence logits float64 [R, D] and accepted drafts int64 [R] of all rounds of the prompts, decoded greedily.
+
+    method: a chain of whole blocks.
+    """
+    from dartree_exp.decode import speculate
+    from dartree_exp.timing import StageClock
+    from dartree_exp.verify.sampling import Sampler
+    from dartree_exp.verify.stopping import StopRule
+
+    recorder = Recorder(method)
+    watched = replace(method, budget=recorder)
+    for sample in samples:
+        speculate(target, watched, sample.prompt_ids, Sampler(), StopRule(cap, frozenset(target.eos_ids)), StageClock())
+    return np.array(recorder.logits).reshape(-1, method.depth), np.array(recorder.accepted, dtype=np.int64)
+
+
+def judge(logits: Array, accepted: np.ndarray, temperatures: Array) -> list[float]:
+    """ECE of the survival to each depth."""
+    predicted, happened = survival(logits, temperatures), survived(accepted, logits.shape[1])
+    return [round(expected_calibration_error(p, h), 4) for p, h in zip(predicted.T, happened.T, strict=True)]
+
+
+def draw(path: Path, logits: Array, accepted: np.ndarray, temperatures: Array) -> None:
+    """Reliability diagram (PNG) of the survival to all depths together, before and after."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    depths = logits.shape[1]
+    happened = survived(accepted, depths).ravel()
+    for axes, title, scale in zip(
+        figure.subplots(1, 2, sharey=True), ("as trained", "calibrated"), (np.ones(depths), temperatures), strict=True
+    ):
+        predicted = survival(logits, scale).ravel()
+        x, y, counts = reliability(predicted, happened)
+        axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+        axes.scatter(x, y, s=12 + 200 * counts / counts.max())
+        error = expected_calibration_error(predicted, happened)
+        axes.set(title=f"{title}: ECE {100 * error:.1f} %", xlabel="predicted survival", xlim=(0, 1), ylim=(0, 1))
+    figure.axes[0].set_ylabel("share of rounds that survived")
+    figure.savefig(path, dpi=120)
+
+
+def calibrate(fitted_on: tuple[Array, np.ndarray], judged_on: tuple[Array, np.ndarray]) -> tuple[Array, dict[str, Any]]:
+    """Temperatures [D] from one set of rounds, and what they do to another."""
+    temperatures = fit_temperatures(*fitted_on)
+    report = {
+        "rounds": {"fitted": len(fitted_on[1]), "judged": len(judged_on[1])},
+        "bins": BINS,
+        "ece_before": judge(*judged_on, np.ones_like(temperatures)),
+        "ece_after": judge(*judged_on, temperatures),
+    }
+    return temperatures, report
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m dartree_exp.training.calibrate", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--drafter", type=Path, required=True, help="exported folder with a confidence head")
+    parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
+    parser.add_argument("--samples", type=int, default=8, help="held-out prompts per domain, half of them to fit")
+    parser.add_argument("--holdout", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0, help="of the hold-out, as captured")
+    parser.add_argument("--cap", type=int, default=128, help="new tokens per prompt")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--diagram", type=Path, help="write a reliability diagram (PNG) of the judged prompts here")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy")
+    args = parser.parse_args(argv)
+
+    from dartree_exp.assemble import load_parts
+    from dartree_exp.config import compose
+    from dartree_exp.config.schema import CONFIDENT_HEADS
+    from dartree_exp.drafters.calibration import write_temperatures
+
+    folder = args.drafter.resolve()
+    kind = head_kind(folder)
+    if kind not in CONFIDENT_HEADS:
+        print(f"{folder}: head {kind} has no confidence head to calibrate", file=sys.stderr)
+        return 1
+    chain = ["method=dspark", f"drafter.path={folder}", f"drafter.head={kind}", "budget=fixed"]
+    config = compose([*chain, "engine.dtype=fp32", f"engine.threads={args.threads}", *args.set])
+    _, held = split_holdout(load_samples(args.data), args.holdout, args.seed)
+    samples = first_of_each(held, args.samples)
+    target, method = load_parts(config)
+    if method.drafter.confidence is None:
+        print(f"{folder}: no confidence head to calibrate", file=sys.stderr)
+        return 1
+    if method.depth != method.drafter.num_drafts or config.tree.budget < method.depth:
+        print(
+            f"tree.depth and tree.budget: a calibration needs whole blocks of {method.drafter.num_drafts}",
+            file=sys.stderr,
+        )
+        return 1
+    parts = [record(target, method, samples[start::2], args.cap) for start in (0, 1)]
+    if not all(len(accepted) for _, accepted in parts):
+        print(f"{len(samples)} prompts gave no rounds to fit or none to judge; use more --samples", file=sys.stderr)
+        return 1
+    temperatures, report = calibrate(parts[0], parts[1])
+    report["how"] = (
+        f"Sequential Temperature Scaling on {len(samples)} held-out prompts, T = 0, at most {args.cap} new tokens: "
+        "temperatures from every other prompt, ECE of the survival to each depth on the rest"
+    )
+    write_temperatures(folder, [round(t, 4) for t in temperatures.tolist()], report)
+    print("depth  temperature  ECE before  ECE after")
+    for depth, row in enumerate(zip(temperatures, report["ece_before"], report["ece_after"], strict=True), start=1):
+        print(f"{depth:5d}  {row[0]:11.3f}  {row[1]:10.4f}  {row[2]:9.4f}")
+    if args.diagram:
+        draw(args.diagram, *parts[1], temperatures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""DSpark's heads and whole DeepSpec checkpoints against the reference vectors (golden family `dspark_heads`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from drafter_support import greedy_chain
+from safetensors.torch import load_file
+
+from dartree_exp.budgets.confidence import ConfidenceBudget
+from dartree_exp.budgets.policy import RoundState
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.checkpoint import EMBED, LM_HEAD, load_drafter
+from dartree_exp.drafters.confidence import ConfidenceHead, bind_confidence, make_confidence
+from dartree_exp.drafters.dflash_config import read_config
+from dartree_exp.drafters.heads import make_head
+from dartree_exp.drafters.markov import MarkovHead
+from dartree_exp.trees.tree import Ledger
+
+HEAD_CASES = [
+    "gated_b1",
+    "gated_b7",
+    "rnn_b12_noconf",
+    "rnn_b7",
+    "vanilla_b7",
+    "vanilla_b7_bf16",
+    "vanilla_b7_conf_hidden_only",
+]
+FULL_CASES = ["full_dflash_anchor_first_b7", "full_gated_b7", "full_rnn_b7", "full_vanilla_b7"]
+CONFIDENT = [name for name in HEAD_CASES if name != "rnn_b12_noconf"]
+
+
+def test_every_case_of_the_family_is_run(shared):
+    assert sorted(p.stem for p in (shared / "golden" / "dspark_heads").glob("*.json")) == sorted(
+        HEAD_CASES + FULL_CASES
+    )
+
+
+def read_head(case: Any) -> tuple[MarkovHead, ConfidenceHead | None]:
+    """The golden head cases store the heads' tensors only (and an lm_head), so the checkpoint reader does not apply."""
+    config = read_config(case.checkpoint)
+    head = make_head(config.head, config.hidden_size, config.vocab_size)
+    assert isinstance(head, MarkovHead) and head.head_type == case.spec["params"]["markov_head_type"]
+    confidence = make_confidence(config.head, config.hidden_size)
+    tensors = load_file(case.checkpoint / "head.safetensors")
+    del tensors["lm_head.weight"]
+    for module in (head, confidence):
+        if module is not None:
+            keys = [key for key in tensors if key.startswith(module.key_prefix)]
+            module.load_state_dict({key.removeprefix(module.key_prefix): tensors.pop(key) for key in keys}, assign=True)
+            module.requires_grad_(False)
+    assert not tensors
+    return head, bind_confidence(confidence, head)
+
+
+def tolerance(case: Any) -> dict[str, float]:
+    return {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+
+
+def block_of(case: Any, n: int) -> Block:
+    return Block(case.arrays["hidden"][n], case.arrays["base_logits"][n].float(), None)
+
+
+def proposal_lengths(confidence: ConfidenceHead, block: Block, chain: list[int], thresholds: list[float]) -> list[int]:
+    """Nodes that the confidence budget leaves of a chain (root first)."""
+    ledger, only = Ledger(chain[0], torch.device("cpu")), torch.zeros(1, dtype=torch.int64)
+    for token in chain[1:]:
+        ledger.add_level(only, torch.tensor([token]), torch.zeros(1), only)
+    tree = ledger.tree()
+    state = RoundState(0, 5, block)
+    return [ConfidenceBudget(99, threshold, confidence).trim(state, tree).num_nodes for threshold in thresholds]
+
+
+@pytest.mark.parametrize("name", HEAD_CASES)
+def test_greedy_chains(golden: Callable, name: str):
+    case = golden("dspark_heads", name)
+    head, _ = read_head(case)
+    for n in range(case.spec["params"]["num_blocks"]):
+        root = int(case.arrays["prev_token_ids"][n, 0])
+        for k in (None, 8):
+            chain, logits = greedy_chain(head, block_of(case, n), root, k)
+            seen, expected = logits.isfinite(), case.arrays["greedy_chain_logits"][n].float()
+            if k is None:
+                assert chain[1:] == case.arrays["greedy_chain"][n].tolist()
+                assert seen.all()
+            for depth in range(len(chain) - 1):  # with candidates, logits agree as long as the chains do
+                torch.testing.assert_close(logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance(case))
+                if chain[1 : depth + 2] != case.arrays["greedy_chain"][n, : depth + 1].tolist():
+                    break
+
+
+@pytest.mark.parametrize("name", HEAD_CASES)
+def test_teacher_forced_pass(golden: Callable, name: str):
+    case = golden("dspark_heads", name)
+    head, _ = read_head(case)
+    hidden, tokens = case.arrays["hidden"], case.arrays["prev_token_ids"]
+    expected = case.arrays["teacher_forced_logits"].float() - case.arrays["base_logits"].float()
+    torch.testing.assert_close(head(hidden, tokens).float(), expected, **tolerance(case))
+    columns = torch.tensor([3, 0, 41])
+    torch.testing.assert_close(head(hidden, tokens, columns).float(), expected[..., columns], **tolerance(case))
+    slots = torch.tensor([tokens.shape[1] - 1, 0]).expand(len(tokens), 2)
+    picked = hidden if head.reads_block else hidden.gather(1, slots[..., None].expand(-1, -1, hidden.shape[-1]))
+    some, every = head.codes(picked, tokens, slots), head.codes(hidden, tokens)
+    torch.testing.assert_close(some, every[:, [tokens.shape[1] - 1, 0]])
+
+
+@pytest.mark.parametrize("name", CONFIDENT)
+def test_confidence(golden: Callable, name: str):
+    case = golden("dspark_heads", name)
+    _, confidence = read_head(case)
+    arrays, expected = case.arrays, case.spec["expected"]
+    logits = confidence(arrays["hidden"], arrays["prev_token_ids"])
+    torch.testing.assert_close(logits.float(), arrays["teacher_forced_confidence_logits"].float(), **tolerance(case))
+    for n, lengths in enumerate(expected["proposal_length_per_block_and_threshold"]):
+        chain = [int(arrays["prev_token_ids"][n, 0]), *arrays["greedy_chain"][n].tolist()]
+        logits = confidence(arrays["hidden"][n], torch.tensor(chain[:-1]))
+        torch.testing.assert_close(logits.float(), arrays["chain_confidence_logits"][n].float(), **tolerance(case))
+        assert proposal_lengths(confidence, block_of(case, n), chain, expected["confidence_thresholds"]) == lengths
+
+
+@pytest.mark.parametrize("name", FULL_CASES)
+def test_whole_checkpoints_over_rounds(golden: Callable, make_stub: Callable, name: str):
+    case = golden("dspark_heads", name)
+    tables = load_file(case.checkpoint / "model.safetensors")
+    drafter = load_drafter(case.checkpoint, make_stub(tables[EMBED], tables[LM_HEAD], 6))
+    assert drafter.num_drafts == drafter.block_size == 7
+    assert (drafter.head is None) == (case.spec["params"]["markov_rank"] == 0)
+    session = drafter.session([])
+    for r, line in enumerate(case.spec["rounds"]):
+        arrays = {key.split(".", 1)[1]: value for key, value in case.arrays.items() if key.startswith(f"round{r}.")}
+        block = session.propose(arrays["target_hidden"][0], line["root_token"], line["start"])
+        torch.testing.assert_close(block.hidden, arrays["hidden"][0], **tolerance(case))
+        torch.testing.assert_close(block.logits, arrays["base_logits"][0], **tolerance(case))
+        if drafter.head is None:
+            chain, logits = [line["root_token"], *block.logits.argmax(-1).tolist()], block.logits
+        else:
+            chain, logits = greedy_chain(drafter.head, block, line["root_token"], None)
+        assert chain[1:] == arrays["greedy_chain"].tolist()
+        torch.testing.assert_close(logits, arrays["greedy_chain_logits"], **tolerance(case))
+        proposals = line["proposals"]
+        assert all(chain[: len(p["verify_input_ids"])] == p["verify_input_ids"] for p in proposals)
+        if drafter.confidence is not None:
+            found = proposal_lengths(drafter.confidence, block, chain, [p["threshold"] for p in proposals])
+            assert found == [p["draft_token_count"] for p in proposals]
+
+
+def _previous_token_ignored(head: MarkovHead, block: Block) -> Block:
+    head.markov_w1.weight.copy_(head.markov_w1.weight.roll(1, 0))
+    return block
+
+
+def _slots_one_late(head: MarkovHead, block: Block) -> Block:
+    return Block(block.hidden.roll(1, 0), block.logits, None)
+
+
+def _gate_inverted(head: MarkovHead, block: Block) -> Block:
+    for layer in (getattr(head, "gate_proj", None), getattr(head, "joint_proj", None)):
+        if layer is not None:
+            layer.weight[: head.rank].neg_()
+            layer.bias[: head.rank].neg_()
+    return block
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it"),
+    [
+        ("vanilla_b7", _previous_token_ignored),
+        ("gated_b7", _slots_one_late),
+        ("gated_b7", _gate_inverted),
+        ("rnn_b7", _slots_one_late),
+        ("rnn_b7", _gate_inverted),
+    ],
+)
+def test_control_a_broken_head_is_caught(golden: Callable, name: str, break_it: Callable):
+    case = golden("dspark_heads", name)
+    head, _ = read_head(case)
+    block = break_it(head, block_of(case, 0))
+    _, logits = greedy_chain(head, block, int(case.arrays["prev_token_ids"][0, 0]), None)
+    assert not torch.allclose(logits, case.arrays["greedy_chain_logits"][0], **tolerance(case))

@@ -99,5 +99,6 @@ def _digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):
         digest.update(name.encode())
-        digest.update(weight.detach().cpu().numpy().tobytes())
+        raw = weight.detach().cpu().flatten().view(torch.uint8)  # numpy has no bfloat16
+        digest.update(raw.numpy().tobytes())
     return digest.hexdigest()

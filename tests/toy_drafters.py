@@ -24,7 +24,7 @@ def write_toy_drafters(folder: Path) -> list[str]:
 
 
 def write_checkpoint(folder: Path, drafter: str) -> None:
-    """config.json as released (facts: z-lab's for DFlash and Domino, DeepSpec's for DSpark), and weights of seed 0."""
+    """config.json as released (z-lab's for DFlash and Domino, DeepSpec's for DSpark), and weights of seed 0."""
     folder.mkdir(parents=True)
     section = {"mask_token_id": 3, "target_layer_ids": [1]}
     domino = {"projector_type": "domino", "emb_dim": RANK, "gru_hidden_dim": RANK, "pure_draft_prefix_len": 1}
@@ -45,6 +45,7 @@ def write_checkpoint(folder: Path, drafter: str) -> None:
     if drafter in MARKOV:
         markov = {"markov_rank": RANK, "markov_head_type": MARKOV[drafter], "enable_confidence_head": False}
         config |= {"architectures": ["Qwen3DSparkModel"], "confidence_head_with_markov": False, **section, **markov}
+        config["sample_from_anchor"] = True  # ours: released files do not say it, and it is never guessed
     else:
         section |= {"shift_label": True} | (domino if drafter == "domino" else {})
         config |= {"architectures": ["DFlashDraftModel"], "dflash_config": section}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def job(raw: DictConfig) -> float | None:
         sweep_dir = Path(hydra.sweep.dir)
         outcome = _sweep_point(raw, int(hydra.job.num), overrides, sweep_dir)
         note(outcome, sweep_dir)
-        print(f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True)
+        with suppress(UserError):  # another shell's force=true may take a folder away meanwhile
+            print(f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True)
         return _objective(outcome, raw.sweep.objective)
     try:
         config = load_config(raw)

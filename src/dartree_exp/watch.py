@@ -20,6 +20,7 @@ from dartree_exp.errors import UserError
 from dartree_exp.outcomes import invocations, read_plan
 from dartree_exp.progress import progress, samples_on_disk
 from dartree_exp.records.reader import find_runs
+from dartree_exp.records.schema import RecordError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,8 +57,7 @@ def overview(sweep: Path) -> tuple[Group, bool]:
 
     Raises RecordError where the folder is none.
     """
-    plans = [(invocation, read_plan(invocation)) for invocation in invocations(sweep)]
-    alive = [invocation for invocation, plan in plans if plan is not None and plan.is_alive()]
+    alive = [line for line in map(_line, invocations(sweep)) if line is not None]
     runs = [] if alive and not list(sweep.glob("*/status.json")) else find_runs(sweep)
     table = Table(title=str(sweep), title_justify="left")
     for column in ("run", "method", "state", "prompts", "message"):
@@ -68,8 +68,16 @@ def overview(sweep: Path) -> tuple[Group, bool]:
         method = str(run.config.get("method") or "–")
         table.add_row(run.path.name, method, run.state, prompts, str(run.status.get("message", "")))
     states = ", ".join(f"{sum(run.state == s for run in runs)} {s}" for s in sorted({run.state for run in runs}))
-    lines = [f"{invocation.name} {progress(invocation).line()}" for invocation in alive]
-    return Group(table, Text("\n".join([f"runs: {states or 'none yet'}", *lines]))), bool(alive)
+    return Group(table, Text("\n".join([f"runs: {states or 'none yet'}", *alive]))), bool(alive)
+
+
+def _line(invocation: Path) -> str | None:
+    """Where an invocation stands; None for one that is gone, maybe in this very moment."""
+    try:
+        plan = read_plan(invocation)
+        return f"{invocation.name} {progress(invocation).line()}" if plan is not None and plan.is_alive() else None
+    except RecordError:
+        return None
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ not timed in the same minutes. One file per turn, written whole, so that runs in
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class SharedBaseline:
         """Store an answer. Of two processes that decoded the same prompt the first one's stays; returns what stays."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._file(sample_id, prompt_sha256)
-        own = file.with_suffix(f".{os.getpid()}")
+        own = file.with_suffix(f".{uuid.uuid4().hex}")
         write_json(own, answer)
         try:
             os.link(own, file)

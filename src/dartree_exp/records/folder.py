@@ -196,7 +196,8 @@ def _repair(path: Path) -> list[SampleRecord]:
     """Remove what a killed writer left: half a last line, and rounds whose sample never came."""
     samples = list(read_samples(repair_lines(path / SAMPLES)))
     finished = {sample.key for sample in samples}
-    for name, kind in ((ROUNDS, RoundRecord), (TREES, TreeRecord)):
+    kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {ROUNDS: RoundRecord, TREES: TreeRecord}
+    for name, kind in kinds.items():
         lines = repair_lines(path / name)
         kept = [line for line in lines if kind.from_dict(line).sample_key in finished]
         if len(kept) < len(lines):

@@ -24,7 +24,7 @@ usage: python -m dartree_exp [-m] [key=value ...]
   python -m dartree_exp model=toy drafter=oracle benchmark.limit=1   a second of work, no download
   python -m dartree_exp --cfg job                              the settings of a run, without running
   python -m dartree_exp --info                                 where the settings come from
-  python -m dartree_exp.report multirun/NAME                   tables again, from the files alone
+  python -m dartree_exp.report multirun/NAME                   tables again, from the files alone; or --html PAGE
 
 -m, --multirun runs every combination of comma-separated values. --config-dir DIR adds choices of your own, such as
 DIR/method/mine.yaml. --resolve prints the values behind ${...}.

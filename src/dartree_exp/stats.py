@@ -110,15 +110,13 @@ def best_of(runs: Sequence[Sequence[SampleRecord]], metric: Metric | str) -> int
     None below two runs, or where some difference cannot be told from zero or has fewer than LEAST_PAIRS prompts: then
     no run is the best.
     """
-    values = [estimate(samples, metric).value for samples in runs]
-    leader = max(range(len(runs)), key=lambda i: -np.inf if values[i] is None else values[i], default=0)
-    if len(runs) < 2 or values[leader] is None:
+    # A run for which the number is not defined (plain decoding has no tau) has no claim to be the best.
+    values = {i: v for i, samples in enumerate(runs) if (v := estimate(samples, metric).value) is not None}
+    if len(runs) < 2 or not values:
         return None
-    for index, samples in enumerate(runs):
-        # A run for which the number is not defined (plain decoding has no tau) has no claim to be the best.
-        if index == leader or values[index] is None:
-            continue
-        paired = paired_difference(runs[leader], samples, metric)
+    leader = max(values, key=values.__getitem__)
+    for rival in values.keys() - {leader}:
+        paired = paired_difference(runs[leader], runs[rival], metric)
         if paired.n < LEAST_PAIRS or paired.estimate.low is None or paired.estimate.low <= 0:
             return None
     return leader

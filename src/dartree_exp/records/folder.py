@@ -137,7 +137,7 @@ class RunFolder:
         rounds, trees = list(rounds), list(trees)
         if sample.key in self._samples:
             raise RecordError(f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is already recorded")
-        strangers = [r for r in (*rounds, *trees) if r.sample_key != sample.key]
+        strangers = ({r.sample_key for r in rounds} | {t.sample_key for t in trees}) - {sample.key}
         if strangers or (rounds and sample.error is None and len(rounds) != sample.rounds):
             raise RecordError(f"sample {sample.id!r} turn {sample.turn}: its {len(rounds)} round lines do not match it")
         sample_line = encode_lines([sample.to_dict()])  # first: a value JSON does not know must not leave orphans
@@ -196,7 +196,8 @@ def _repair(path: Path) -> list[SampleRecord]:
     """Remove what a killed writer left: half a last line, and rounds whose sample never came."""
     samples = list(read_samples(repair_lines(path / SAMPLES)))
     finished = {sample.key for sample in samples}
-    for name, kind in ((ROUNDS, RoundRecord), (TREES, TreeRecord)):
+    kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {ROUNDS: RoundRecord, TREES: TreeRecord}
+    for name, kind in kinds.items():
         lines = repair_lines(path / name)
         kept = [line for line in lines if kind.from_dict(line).sample_key in finished]
         if len(kept) < len(lines):

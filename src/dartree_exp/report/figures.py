@@ -126,8 +126,8 @@ def _heat_map(grid: dict[tuple[float, float], Run], metric: str, number: str) ->
         for (width, budget), run in grid.items():
             value = estimate(run.samples, metric).value
             values[widths.index(width), budgets.index(budget)] = np.nan if value is None else value
-        labels = [[f"{v:g}" for v in axis] for axis in (widths, budgets)]
-        return heat_map(values, *labels, ("width W", "budget B", number))
+        rows, columns = ([f"{v:g}" for v in axis] for axis in (widths, budgets))
+        return heat_map(values, rows, columns, ("width W", "budget B", number))
 
     return draw
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from dartree_exp.metrics import counts
 from dartree_exp.records import Run
 from dartree_exp.report import footer
 from dartree_exp.report.figures import Plot
@@ -78,8 +78,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str, str]]:
     """What stands in large type: value, label, remark."""
-    numbers = [counts(run.samples) for run in runs]
-    verdicts = {v: sum(n["verdicts"][v] for n in numbers) for v in ("exact", "near_tie", "wrong")}  # type: ignore[index]
+    verdicts = Counter(s.verdict for run in runs for s in run.samples if s.error is None)
     done = sum(run.state == "DONE" for run in runs)
     prompts = len(
         {(footer.setting(r.config, "benchmark.name"), s.id) for r in runs for s in r.samples if s.error is None}
@@ -91,18 +90,13 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
         (str(prompts), "prompts", f"{sum(len(r.samples) for r in runs)} answers"),
         (str(verdicts["exact"]), "outputs identical to plain decoding", ", ".join(unlike) or "all of them"),
     ]
-    for metric, label in (("tau_macro", "tau"), ("speedup", "speedup")):
-        best = [
-            (row[0], cell)
-            for table in tables
-            for row in table.rows
-            for cell in row
-            if cell.best and metric in cell.values
-        ]
-        # In large type only where one set of prompts has one best run.
-        if len({id(cell) for _, cell in best}) >= 1 and len({name.values.get("run") for name, _ in best}) == 1:
-            name, cell = best[0]
-            facts.append((cell.text.split("\n")[0], f"best {label}", str(name.values["run"])))
+    compared = [table for table in tables if "Δ tau" in table.headers]
+    if len(compared) == 1:  # of several settings, each may have a best of its own
+        for header, label in (("tau macro", "best tau"), ("speedup", "best speedup")):
+            column = list(compared[0].headers).index(header)
+            for row in compared[0].rows:
+                if row[column].best:
+                    facts.append((row[column].text.split("\n")[0], label, str(row[0].values["run"])))
     return facts
 
 

@@ -20,7 +20,7 @@ INK, SOFT, RULE = "#1f2328", "#656d76", "#d1d5da"
 SHADES = "cividis"  # perceptually even, also for the colour-blind
 WIDTH, HEIGHT = 5.6, 3.4  # inches
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "text.color": INK,

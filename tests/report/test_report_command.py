@@ -5,7 +5,11 @@ import sys
 
 import pytest
 
+from dartree_exp.records import Run
+from dartree_exp.records.files import write_json
 from dartree_exp.report.__main__ import main
+from dartree_exp.summary import summarise
+from dartree_exp.trackers import wandb_report
 from sample_records import mini_run, write_run
 
 
@@ -66,3 +70,25 @@ def test_it_is_fast_and_imports_no_torch(sweep):
     status, torch, transformers, seconds = out.splitlines()[-1].split()
     assert (status, torch, transformers) == ("0", "False", "False")
     assert float(seconds) < 2  # CPU seconds, so that a busy machine does not fail it
+
+
+def test_a_wandb_report_gets_the_summaries_under_the_names_of_the_tables(sweep, capsys, monkeypatch):
+    saved = []
+    monkeypatch.setattr(wandb_report, "save_comparison_report", lambda *call: saved.append(call) or "https://w.ai/r")
+    assert main([str(sweep), "--wandb-report", "us/trees"]) == 2
+    assert "none of these runs is done" in capsys.readouterr().err
+    for index in (0, 2):
+        run = Run(sweep / f"run{index}")
+        write_json(run.path / "summary.json", summarise(run.samples, "dartree_pruned"))
+    assert main([str(sweep), "--wandb-report", "us/trees"]) == 0
+    assert "https://w.ai/r" in capsys.readouterr().out
+    ((name, summaries, project, entity, note),) = saved
+    assert (name, project, entity) == ("sweep", "trees", "us")
+    assert list(summaries) == ["dartree_pruned tree.budget=16", "dartree_pruned tree.budget=64"]
+    assert summaries["dartree_pruned tree.budget=16"]["n"] == 48 and "every budget and other setting comes" in note
+
+
+@pytest.mark.parametrize("address", ["trees", "/trees", "us/", "a/b/c"])
+def test_a_wandb_address_is_entity_and_project(sweep, capsys, address):
+    assert main([str(sweep), "--wandb-report", address]) == 2
+    assert f"--wandb-report {address}: must be ENTITY/PROJECT" in capsys.readouterr().err

@@ -15,6 +15,8 @@ from dartree_exp.records import RecordError, Run, find_runs
 from dartree_exp.records.files import write_atomic
 from dartree_exp.records.reader import is_run_folder
 from dartree_exp.report.compare import comparison, in_order
+from dartree_exp.report.footer import stamp
+from dartree_exp.report.labels import name_runs
 from dartree_exp.report.table import Table
 from dartree_exp.report.tables import run_tables
 
@@ -58,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _write_plots(found, options.plots)
         if options.html is not None:
             _write_page(found, tables, options.html, arguments)
+        if options.wandb_report is not None:
+            _save_wandb_report(found, options.wandb_report)
     except UserError as error:
         failed = _complain(error)
     return 2 if failed else 0
@@ -75,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="every plot as an SVG file")
     parser.add_argument("--latex", action="store_true", help="the tables as .tex files as well, beside the others")
     parser.add_argument("--published", action="store_true", help="the papers' numbers beside ours, marked as theirs")
+    parser.add_argument(
+        "--wandb-report", metavar="ENTITY/PROJECT", help="a report on W&B over the runs that tracker=wandb sent there"
+    )
     parser.add_argument(
         "--tree", metavar="SAMPLE:ROUND", help="draw the draft tree of this round of one run, and do nothing else"
     )
@@ -150,6 +157,20 @@ def _write_page(runs: Sequence[Run], tables: Sequence[Table], path: Path, argume
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, page(title, ordered, tables, plots(ordered), shlex.join(words)))
     print(path)
+
+
+def _save_wandb_report(runs: Sequence[Run], address: str) -> None:
+    from dartree_exp.trackers.wandb_report import save_comparison_report
+
+    entity, _, project = address.partition("/")
+    if not entity or not project or "/" in project:
+        raise RecordError(f"--wandb-report {address}: must be ENTITY/PROJECT")
+    done = [run for run in in_order(runs) if run.summary is not None]
+    if not done:
+        raise RecordError("--wandb-report: none of these runs is done")
+    names, _ = name_runs(done)
+    summaries = {name: run.summary for name, run in zip(names, done, strict=True) if run.summary is not None}
+    print(save_comparison_report(done[0].path.parent.name, summaries, project, entity, " ".join(stamp(done))))
 
 
 def _complain(error: UserError) -> bool:

@@ -61,7 +61,7 @@ def test_marked_commands_run(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_name_real_settings(page: Path) -> None:
     for words in commands(page, "bash(?: run)?"):
-        if "dartree_exp" not in words:
+        if "dartree_exp" not in words or "--config-dir" in words:  # options of the reader's own are in no schema
             continue
         overrides = [word for word in words[words.index("dartree_exp") + 1 :] if "=" in word and word[0] != "-"]
         assert first_mistake(normalise(overrides)) is None, words

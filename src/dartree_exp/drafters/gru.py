@@ -29,13 +29,14 @@ class PrefixGRU(nn.Module):
 
     def step(self, read: Tensor, state: Tensor) -> Tensor:
         """Next state [N, G] from `read` [N, 3G] and state [N, G]."""
-        # Few calls: both sigmoid gates in one, slices, fused multiply-adds. A depth of a draft tree has a dozen rows, so
+        # Few calls: both sigmoid gates in one, splits, fused multiply-adds. A depth of a draft tree has a dozen rows, so
         # that on a CPU call overhead is half of this function.
         width = state.shape[-1]
-        hidden = F.linear(state, self.weight_hh_l0)
-        gates = torch.sigmoid(read[..., : 2 * width] + hidden[..., : 2 * width])
-        new = torch.tanh(torch.addcmul(read[..., 2 * width :], gates[..., :width], hidden[..., 2 * width :]))
-        return torch.lerp(new, state, gates[..., width:])
+        read_gates, read_new = read.split([2 * width, width], dim=-1)
+        gates, new = F.linear(state, self.weight_hh_l0).split([2 * width, width], dim=-1)
+        reset, update = torch.sigmoid(read_gates + gates).chunk(2, dim=-1)
+        new = torch.tanh(torch.addcmul(read_new, reset, new))
+        return torch.lerp(new, state, update)
 
 
 @dataclass(frozen=True)

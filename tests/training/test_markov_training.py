@@ -100,6 +100,34 @@ def test_a_head_of_another_backbone_is_not_exported(tiny, trained, tmp_path):
         export(trained.root / "markov", tmp_path / "alone", tiny.target, CARD, backbone=tmp_path / "shared")
 
 
+def test_a_head_is_trained_on_an_exported_backbone(tiny, trained, tmp_path):
+    """Without the run that made it: the backbone stays what it is, bit for bit, and the card keeps its history."""
+    shared = tmp_path / "shared"
+    export(trained.root / "backbone", shared, tiny.target, CARD)
+    run(tiny, tmp_path / "head", "--steps", "30", *MARKOV, "--head", "markov", "--init", str(shared))
+    export(tmp_path / "head", tmp_path / "alone", tiny.target, CARD, backbone=shared)
+    card = json.loads((tmp_path / "alone" / "card.json").read_text())
+    assert [s["stage"] for s in card["stages"]] == ["backbone", "head"]
+    run_of = load_run(trained.root / "backbone", tiny.target)[0]
+    held = load_captured(tiny.features, 0, (0, 2))
+    vocabulary = load_vocabulary(tiny.target, load_run(tmp_path / "head", tiny.target)[1].tolist(), mask_token_id=0)
+
+    def hidden(model):
+        batch = make_batch(held, [even_anchors(s, 5) for s in held], 4, model.feature_scale, vocabulary)
+        return block_hidden(model.backbone, batch.inputs, 4)
+
+    torch.testing.assert_close(hidden(load_run(tmp_path / "head", tiny.target)[0]), hidden(run_of), atol=0.1, rtol=0.05)
+
+
+def test_a_start_that_is_none_is_refused(tiny, trained, tmp_path):
+    options = ["--steps", "1", *MARKOV, "--head", "markov", "--init"]
+    with pytest.raises(ValueError, match="neither a run with a checkpoint nor an exported drafter"):
+        run(tiny, tmp_path / "a", *options, str(tmp_path / "nowhere"))
+    export(trained.root / "backbone", tmp_path / "shared", tiny.target, CARD)
+    with pytest.raises(ValueError, match="drafts over other ids"):
+        run(tiny, tmp_path / "b", *options, str(tmp_path / "shared"), "--vocab", "20")
+
+
 def test_a_resumed_run_ends_in_the_same_state(tiny, trained, tmp_path):
     options = ["--steps", "8", *MARKOV, "--head", "markov_rnn", "--init", str(trained.root / "backbone")]
     run(tiny, tmp_path / "whole", *options)

@@ -11,10 +11,12 @@ from dartree_exp.training.state import require_state
 
 
 def stages(run: Path) -> list[dict]:
-    """What each stage did, first stage first; a run points to the run it started from by its `init.txt`.
+    """What each stage did, first stage first; a run points to the run or exported folder it started from by its `init.txt`.
 
     What a checkpoint cannot know, such as settings changed at a resume, is taken from the run's `notes.txt`, if it has one.
     """
+    if (run / "card.json").exists():  # exported: a run took its backbone
+        return [s for s in json.loads((run / "card.json").read_text())["stages"] if s["stage"] == "backbone"]
     meta = require_state(run)[1]
     curve = [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
     mine = {

@@ -29,7 +29,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
     parser.add_argument("--features", type=Path, required=True, help="folder of feature shards")
     parser.add_argument("--out", type=Path, required=True, help="run folder: checkpoint, curve.jsonl")
-    parser.add_argument("--init", type=Path, help="run folder whose model (EMA weights) this run starts from")
+    parser.add_argument(
+        "--init", type=Path, help="run folder (averaged weights) or exported folder (backbone) to start from"
+    )
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument("--holdout", type=int, default=8, help="held-out samples per domain, as captured")
     budget = parser.add_mutually_exclusive_group(required=True)

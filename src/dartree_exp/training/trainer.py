@@ -20,6 +20,7 @@ from dartree_exp.training.batches import (
 )
 from dartree_exp.training.model import DraftModel, build_model, load_vocabulary, step_gradients, trained_parameters
 from dartree_exp.training.settings import TrainSettings, from_json, to_json
+from dartree_exp.training.start import starting_state
 from dartree_exp.training.state import append_line, load_state, optimizer_tensors, restore_optimizer, save_state
 from dartree_exp.training.validate import validate
 
@@ -42,8 +43,9 @@ class Trainer:
     def resume_or_start(self) -> None:
         """Continue from the run's checkpoint, else from --init, else from fresh seeded weights."""
         saved = load_state(self.args.out)
-        start = saved or (load_state(self.args.init) if self.args.init else None)
-        scale = start[0]["model"]["feature_scale"] if start else feature_scale(self.held)
+        start = starting_state(self.args.init, self.vocabulary.ids) if self.args.init and not saved else None
+        begun = saved or start
+        scale = begun[0]["model"]["feature_scale"] if begun else feature_scale(self.held)
         self.model: DraftModel = build_model(self.args.target, self.settings, scale)
         self.model.head.bind(self.vocabulary.embed)
         if saved:
@@ -178,9 +180,9 @@ class Trainer:
         for parameter, part in zip(self.parameters, flat.split([p.numel() for p in self.parameters]), strict=True):
             parameter.grad.copy_(part.view_as(parameter))
 
-    def _start_from(self, tensors: dict[str, dict[str, Tensor]], meta: dict) -> None:
-        """Take another run's averaged weights: all of them, or its backbone where it had another kind of head."""
-        same = from_json(meta["settings"]).head == self.settings.head
+    def _start_from(self, tensors: dict[str, dict[str, Tensor]], head: str | None) -> None:
+        """Take averaged weights: all of them, or the backbone alone where they belong to another kind of head or none."""
+        same = head == self.settings.head
         self.model.load_state_dict(tensors["model"] if same else _backbone_of(tensors["model"]), strict=same)
         average = tensors["ema"] if same else _backbone_of(tensors["ema"])
         parameters = dict(self.model.named_parameters())

@@ -1,42 +1,19 @@
-"""PCTree's pool: golden family `pctree` (golden/README.md 3.7), every case, with a Markov head of its own."""
+"""PCTree's pool: golden family `pctree` (golden/README.md 3.7), every case, on DSpark's vanilla Markov head."""
 
 import pytest
 import torch
-import torch.nn.functional as F
-from tree_support import golden, golden_names
+from tree_support import check_verification_tree, golden, golden_head, golden_names
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.trees.masks import position_ids
 from dartree_exp.trees.pool import PoolBuilder
 from dartree_exp.trees.prune import best_nodes
 from dartree_exp.trees.scorer import make_scorer
 
 
-class Markov:
-    """The formula of golden/README.md 3.4, vanilla: bias = W2 W1[prev] at every slot. A state is the last token's row."""
-
-    pure_draft_prefix_len = 0
-
-    def __init__(self, tensors):
-        self._w1, self._w2 = (tensors[f"markov_head.markov_w{i}.weight"] for i in (1, 2))
-
-    def start(self, root):
-        return self._w1[root : root + 1]
-
-    def prepare(self, block, candidate_ids):
-        return candidate_ids
-
-    def correction(self, prepared, state, depth):
-        return F.linear(state, self._w2)[:, prepared[depth - 1]]
-
-    def advance(self, prepared, state, depth, parent, token):
-        return self._w1[token]
-
-
 def make(case, tensors, *, normalise="vocab", candidates="all", k=None):
     """Scorer, builder and root of a case; K = V, one k for children and frontier."""
     block, root = Block(tensors["hidden"], tensors["base_logits"], None), tensors["root_token"].item()
-    made = make_scorer("conditional", block, Markov(tensors), root, candidates=candidates, normalise=normalise)
+    made = make_scorer("conditional", block, golden_head(tensors, 0), root, candidates=candidates, normalise=normalise)
     k = k or case["params"]["beam_k"]
     return made, PoolBuilder(k, k), root
 
@@ -61,12 +38,7 @@ def check(case, tensors, made, builder, root):
         best_nodes(pool, budget), tensors["selected_by_rank"]
     )
     tree = builder.build(made, root, depths, budget).validate(budget)
-    assert torch.equal(tree.tokens[1:], tensors["tree.tokens"])
-    assert torch.equal(tree.parents, tensors["tree.parents"])
-    assert torch.equal(tree.depths[1:], tensors["tree.depths"])
-    assert torch.equal(tree.scores[1:], pool.scores[kept])
-    assert torch.equal(tree.visibility(), tensors["tree.visibility"])
-    assert torch.equal(position_ids(tree, params["root_position"])[0], tensors["tree.position_ids"])
+    check_verification_tree(tree, tensors, pool.scores, params["root_position"])
     for node in range(1, tree.num_nodes + 1):
         assert made.candidates(int(tree.depths[node]))[tree.ranks[node]] == tree.tokens[node]
 

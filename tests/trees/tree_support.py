@@ -14,6 +14,7 @@ from dartree_exp.drafters.gru import GRUHead
 from dartree_exp.drafters.heads import Head
 from dartree_exp.drafters.markov import MARKOV_HEADS, MarkovHead
 from dartree_exp.trees.children import Children
+from dartree_exp.trees.masks import position_ids
 from dartree_exp.trees.scorer import make_scorer
 
 
@@ -42,6 +43,16 @@ def golden_head(tensors: dict, prefix: int) -> Head:
     head = GRUHead(joint - width, vocab, width, rank, prefix)
     head.load_state_dict({key: value for key, value in tensors.items() if key.startswith(("prefix_gru", "embed_proj"))})
     return head.requires_grad_(False).bind(tensors["target.embed_tokens.weight"])
+
+
+def check_verification_tree(tree, tensors, scores, root_position: int) -> None:
+    """A built tree against a golden one; scores: of the supertree or pool that it was cut from."""
+    assert torch.equal(tree.tokens[1:], tensors["tree.tokens"])
+    assert torch.equal(tree.parents, tensors["tree.parents"])
+    assert torch.equal(tree.depths[1:], tensors["tree.depths"])
+    assert torch.equal(tree.scores[1:], scores[tensors["kept_indices"]])
+    assert torch.equal(tree.visibility(), tensors["tree.visibility"])
+    assert torch.equal(position_ids(tree, root_position)[0], tensors["tree.position_ids"])
 
 
 def drafter(seed: int, depths: int, vocab: int, *, prefix: int = 0, scale: float = 3.0, columns=None, head_type="gru"):

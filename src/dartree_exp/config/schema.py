@@ -11,9 +11,9 @@ from typing import Any
 
 METADATA_KEY = "knob"
 
-HEADS = ("none", "gru", "markov", "markov_gated", "markov_rnn")
 CONFIDENT_HEADS = ("markov", "markov_gated", "markov_rnn")
 """Heads whose checkpoints may bring a confidence head."""
+HEADS = ("none", "gru", *CONFIDENT_HEADS)
 METHODS = (
     "ar",
     "dflash",

@@ -90,17 +90,17 @@ class GRUHead(nn.Module):
         self._embed, self._table, self._tabulated, self._drafted = (embed_weight,), None, frozenset(), None
         if vocab_ids is not None:
             # In float32: a table is worth its exactness, and bfloat16 products are slow on CPUs without AMX.
-            wide = torch.promote_types(self._w_out.dtype, torch.float32)
+            wide = torch.promote_types(self.output.dtype, torch.float32)
             rows = F.linear(embed_weight[vocab_ids].to(wide), self.prefix_gru.weight_ih_l0.to(wide))
             # Other ids point past the table, so that they fail instead of reading a wrong row.
             place = torch.full_like(embed_weight[:, 0], vocab_ids.numel(), dtype=torch.int64)
             place[vocab_ids] = torch.arange(vocab_ids.numel(), device=place.device)
-            self._table, self._tabulated = (rows.to(self._w_out.dtype), place), frozenset(vocab_ids.tolist())
-            self._drafted = self._w_out[vocab_ids]
+            self._table, self._tabulated = (rows.to(self.output.dtype), place), frozenset(vocab_ids.tolist())
+            self._drafted = self.output[vocab_ids]
         return self
 
     def start(self, root: int) -> Tensor:
-        token = torch.tensor([root], device=self._w_out.device)
+        token = torch.tensor([root], device=self.output.device)
         if self._table is not None and root in self._tabulated:
             read = self._table[0][self._table[1][token]]
         else:  # the target may say what the drafter never does
@@ -108,9 +108,9 @@ class GRUHead(nn.Module):
         return self.prefix_gru.step(read, self._zero_state(1))
 
     def prepare(self, block: Block, candidate_ids: Tensor) -> GRUTables:
-        slots = F.linear(block.hidden.to(self._w_out.dtype), self._w_slot)
+        slots = F.linear(block.hidden.to(self.output.dtype), self._w_slot)
         return GRUTables(
-            slots.unbind(), self._w_state.contiguous(), OutputRows.of(self._w_out, candidate_ids, self._drafted)
+            slots.unbind(), self._w_state.contiguous(), OutputRows.of(self.output, candidate_ids, self._drafted)
         )
 
     def correction(self, prepared: GRUTables, state: Tensor, depth: int) -> Tensor:
@@ -146,7 +146,7 @@ class GRUHead(nn.Module):
         return code * (depth > self.pure_draft_prefix_len)[..., None]
 
     def forward(self, hidden: Tensor, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
-        return F.linear(self.codes(hidden, tokens), self._w_out if columns is None else self._w_out[columns])
+        return F.linear(self.codes(hidden, tokens), self.output if columns is None else self.output[columns])
 
     @property
     def config(self) -> GRUHeadConfig:
@@ -164,12 +164,8 @@ class GRUHead(nn.Module):
     def _w_state(self) -> Tensor:
         return self.embed_proj[0].weight[:, self.hidden_size :]
 
-    @property
-    def _w_out(self) -> Tensor:
-        return self.output
-
     def _zero_state(self, rows: int) -> Tensor:
-        return self._w_out.new_zeros(rows, self._w_state.shape[1])
+        return self.output.new_zeros(rows, self._w_state.shape[1])
 
     def _read(self, token: Tensor) -> Tensor:
         return self.prefix_gru.read(self._embedded(token))
@@ -177,4 +173,4 @@ class GRUHead(nn.Module):
     def _embedded(self, token: Tensor) -> Tensor:
         if not self._embed:
             raise RuntimeError("GRUHead: call bind(embed_weight) with the target's embedding table first")
-        return self._embed[0][token].to(self._w_out.dtype)
+        return self._embed[0][token].to(self.output.dtype)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dartree_exp.training.corpus import Sample, load_samples, split_holdout
+from dartree_exp.training.corpus import Sample
 from dartree_exp.training.reliability import (
     BINS,
     Array,
@@ -25,7 +25,7 @@ from dartree_exp.training.reliability import (
     survival,
     survived,
 )
-from dartree_exp.training.tau import first_of_each, head_kind
+from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_prompts
 
 if TYPE_CHECKING:
     from dartree_exp.budgets.policy import RoundState
@@ -115,12 +115,8 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m dartree_exp.training.calibrate", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder with a confidence head")
-    parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
     parser.add_argument("--samples", type=int, default=8, help="held-out prompts per domain, half of them to fit")
-    parser.add_argument("--holdout", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0, help="of the hold-out, as captured")
-    parser.add_argument("--cap", type=int, default=128, help="new tokens per prompt")
-    parser.add_argument("--threads", type=int, default=1)
+    add_prompt_arguments(parser)
     parser.add_argument("--diagram", type=Path, help="write a reliability diagram (PNG) of the judged prompts here")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy")
     args = parser.parse_args(argv)
@@ -137,8 +133,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     chain = ["method=dspark", f"drafter.path={folder}", f"drafter.head={kind}", "budget=fixed"]
     config = compose([*chain, "engine.dtype=fp32", f"engine.threads={args.threads}", *args.set])
-    _, held = split_holdout(load_samples(args.data), args.holdout, args.seed)
-    samples = first_of_each(held, args.samples)
+    samples = held_out_prompts(args)
     target, method = load_parts(config)
     if method.drafter.confidence is None:
         print(f"{folder}: no confidence head to calibrate", file=sys.stderr)

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dartree_exp.drafters.backbone_ref import WEIGHTS
 from dartree_exp.drafters.checkpoint import head_config_of, read_checkpoint, save_drafter, save_head
 from dartree_exp.drafters.heads import Head, make_head
 from dartree_exp.models.fetch import SOURCES, sha256_of
@@ -74,7 +75,7 @@ def export(
             raise ValueError("a folder without a backbone needs a head")
         _same_backbone(model.backbone, ids, backbone)
         save_head(out, backbone, head, model.confidence, dtype=torch.bfloat16)
-    weights = out / "model.safetensors"
+    weights = out / WEIGHTS
     card = {
         **card,
         "parameters": {

@@ -30,6 +30,21 @@ def first_of_each(samples: list[Sample], count: int) -> list[Sample]:
     return chosen
 
 
+def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a command that decodes held-out prompts asks, but for the number of them (`--samples`, per domain)."""
+    parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
+    parser.add_argument("--holdout", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0, help="of the hold-out, as captured")
+    parser.add_argument("--cap", type=int, default=128, help="new tokens per prompt")
+    parser.add_argument("--threads", type=int, default=1)
+
+
+def held_out_prompts(args: argparse.Namespace) -> list[Sample]:
+    """The prompts these arguments choose."""
+    _, held = split_holdout(load_samples(args.data), args.holdout, args.seed)
+    return first_of_each(held, args.samples)
+
+
 def survival(advanced: list[int], depth: int) -> list[float]:
     """Share of rounds whose accepted path reaches depth 1..depth; `advanced` counts the bonus token too."""
     return [round(sum(a > d for a in advanced) / max(1, len(advanced)), 4) for d in range(1, depth + 1)]
@@ -104,17 +119,12 @@ class Validator:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.tau", description=__doc__.split("\n")[0])
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder")
-    parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--samples", type=int, default=4, help="held-out prompts per domain")
-    parser.add_argument("--holdout", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0, help="of the hold-out, as captured")
-    parser.add_argument("--cap", type=int, default=128, help="new tokens per prompt")
-    parser.add_argument("--threads", type=int, default=1)
+    add_prompt_arguments(parser)
     parser.add_argument("--out", type=Path, help="write JSON here, for the card")
     args = parser.parse_args(argv)
-    _, held = split_holdout(load_samples(args.data), args.holdout, args.seed)
-    samples = first_of_each(held, args.samples)
+    samples = held_out_prompts(args)
     validator = Validator(args.drafter.resolve(), samples, args.cap, args.threads)
     rows = []
     for method in args.methods:

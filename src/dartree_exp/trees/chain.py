@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.scorer import Scorer, levels
 from dartree_exp.trees.tree import DraftTree, Ledger
 
 
@@ -13,13 +13,11 @@ class ChainBuilder:
 
     def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
         """A path of min(depth_limit, drafts, budget) nodes."""
-        if budget < 0:
-            raise ValueError(f"budget {budget} is negative")
+        length = min(levels(scorer, depth_limit, budget), budget)
         state = scorer.start(root)
         ledger = Ledger(root, state.device)
         only = torch.zeros(1, dtype=torch.int64, device=state.device)
         score = None
-        length = min(depth_limit, scorer.num_drafts, budget)
         for depth in range(1, length + 1):
             token, step, rank = scorer.best(state, depth)
             score = step if score is None else score + step

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dartree_exp.trees.children import Children
-from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.scorer import Scorer, levels
 from dartree_exp.trees.tree import DraftTree
 
 Ties = tuple[int, ...]
@@ -59,10 +59,8 @@ class HeapBuilder:
 
     def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
         """The `budget` most likely prefixes of at most `depth_limit` tokens, in the order of popping."""
-        if budget < 0:
-            raise ValueError(f"budget {budget} is negative")
+        limit = levels(scorer, depth_limit, budget)
         tie = TIE_RULES[self._ties or ("insertion" if scorer.path_dependent else "rank_tuple")]
-        limit = min(depth_limit, scorer.num_drafts) if budget else 0
         menus = (_PathMenus if scorer.path_dependent else _SharedMenus)(scorer, root, limit, budget, self._children)
 
         tokens, parents, depths, scores, ranks = [root], [-1], [0], [0.0], [-1]

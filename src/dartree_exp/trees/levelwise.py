@@ -14,7 +14,7 @@ from torch import Tensor
 from dartree_exp.kernels.candidate_select import QuickTopk, stable_topk
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.prune import best_nodes, subtree
-from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.scorer import Scorer, levels
 from dartree_exp.trees.tree import DraftTree, Ledger
 
 Select = Callable[[Tensor, int], tuple[Tensor, Tensor]]
@@ -69,9 +69,7 @@ class LevelwiseBuilder(ABC):
 
     def supertree(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
         """The tree before pruning."""
-        if budget < 0:
-            raise ValueError(f"budget {budget} is negative")
-        depths = min(depth_limit, scorer.num_drafts) if budget else 0
+        depths = levels(scorer, depth_limit, budget)
         if depths < 1:
             return Ledger(root, scorer.start(root).device).tree()
         count = self._children.count(scorer.candidates(1).shape[0], budget)

@@ -46,6 +46,13 @@ class Scorer(Protocol):
         """States [M, ...] of new nodes at `depth`: token [M] read below row parent [M] of `state`."""
 
 
+def levels(scorer: Scorer, depth_limit: int, budget: int) -> int:
+    """How many levels a tree of `budget` nodes may have: none for budget 0. Raises ValueError for a negative budget."""
+    if budget < 0:
+        raise ValueError(f"budget {budget} is negative")
+    return min(depth_limit, scorer.num_drafts) if budget else 0
+
+
 def make_scorer(
     scoring: str,
     block: Block,

@@ -48,3 +48,13 @@ def test_the_command_writes_tables_that_are_well_formed(tmp_path, capsys):
         lines = [line for line in body[1].splitlines() if line.endswith(r"\\")]
         assert {len(re.split(r"(?<!\\)&", line)) for line in lines} == {len(body[0])}
     assert re.sub(r"\\[%&_#${}]", "", text.partition("\n")[2]).count("%") == 0
+
+
+def test_of_several_sweeps_each_gets_its_own_tables(tmp_path, capsys):
+    for sweep, budgets in (("one", (16, 64)), ("two", (8, 32))):
+        for index, budget in enumerate(budgets):
+            write_run(tmp_path / sweep / f"run{index}", mini_run(index), budget=budget)
+    assert main([str(tmp_path / "one"), str(tmp_path / "two"), "--latex"]) == 0
+    own, other = "tree.budget=32", "tree.budget=16"
+    text = (tmp_path / "two" / "comparison.tex").read_text()
+    assert own in text and other not in text

@@ -46,9 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if len(runs) == 1 and len(options.folders) == 1:
                 tables += own
             if len(runs) > 1:
-                tables += comparison(runs, console, options.baseline, output=folder)
+                compared = comparison(runs, console, options.baseline, output=folder)
                 if options.latex:
-                    _write_latex(folder / "comparison.tex", tables)
+                    _write_latex(folder / "comparison.tex", compared)
+                tables += compared
         except UserError as error:
             failed = _complain(error)
     try:

@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if len(loose) > 1:
             tables += comparison(loose, console, options.baseline)
+        if options.swap is not None:
+            tables += _swapped(found, console, options)
         if options.published:
             tables += _published(found, console, options)
         if options.plots is not None:
@@ -79,6 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--html", type=Path, metavar="FILE", help="one page with tables, plots and the tree viewer")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="every plot as an SVG file")
     parser.add_argument("--latex", action="store_true", help="the tables as .tex files as well, beside the others")
+    parser.add_argument(
+        "--swap",
+        metavar="KEY",
+        help="differences between runs that differ in this setting or group alone, e.g. drafter",
+    )
     parser.add_argument("--published", action="store_true", help="the papers' numbers beside ours, marked as theirs")
     parser.add_argument(
         "--wandb-report", metavar="ENTITY/PROJECT", help="a report on W&B over the runs that tracker=wandb sent there"
@@ -115,19 +122,32 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
     return 0
 
 
+def _swapped(runs: Sequence[Run], console: Console, options: argparse.Namespace) -> list[Table]:
+    from dartree_exp.report.swap import swap_tables
+
+    tables = swap_tables(runs, options.swap)
+    _show(tables, f"swap_{options.swap}", console, options)
+    return tables
+
+
 def _published(runs: Sequence[Run], console: Console, options: argparse.Namespace) -> list[Table]:
     from dartree_exp.report.published import published_tables
 
     tables = published_tables(in_order(runs))
-    if tables and len(options.folders) == 1:
-        write_atomic(options.folders[0] / "published.md", "\n".join(table.markdown() for table in tables))
-        if options.latex:
-            _write_latex(options.folders[0] / "published.tex", tables)
-    for table in tables:
-        table.print(console)
+    _show(tables, "published", console, options)
     if not tables:
         print("published: no paper in the data file has these methods at this temperature", file=sys.stderr)
     return tables
+
+
+def _show(tables: Sequence[Table], name: str, console: Console, options: argparse.Namespace) -> None:
+    """Print tables on request and, where one folder was named, write them into it."""
+    if tables and len(options.folders) == 1:
+        write_atomic(options.folders[0] / f"{name}.md", "\n".join(table.markdown() for table in tables))
+        if options.latex:
+            _write_latex(options.folders[0] / f"{name}.tex", tables)
+    for table in tables:
+        table.print(console)
 
 
 def _write_latex(path: Path, tables: Sequence[Table]) -> None:

@@ -120,13 +120,13 @@ def _row(
     speedup = interval("speedup", estimate(samples, "speedup").to_dict(), "×")
     micro = interval("tau_micro", estimate(samples, "tau_micro").to_dict())
     # Not shown, for it compares two machines' moods as well; in the CSV for whoever wants it.
-    speedup_ratio = _paired("speedup_ratio", samples, reference, "speedup", as_ratio=True)
+    speedup_ratio = paired_cell("speedup_ratio", samples, reference, "speedup", as_ratio=True)
     return [
         _name(name, run, category),
         Cell(str(numbers["n"]), {"n": numbers["n"], "turns": numbers["turns"]}),
         interval("tau_macro", estimate(samples, "tau_macro").to_dict()),
-        _paired("tau_difference", samples, reference, "tau_macro", as_ratio=False),
-        _paired("tau_ratio", samples, reference, "tau_macro", as_ratio=True),
+        paired_cell("tau_difference", samples, reference, "tau_macro", as_ratio=False),
+        paired_cell("tau_ratio", samples, reference, "tau_macro", as_ratio=True),
         replace(speedup, values={**speedup.values, **speedup_ratio.values, **micro.values}),
         lossless(numbers),
         also(numbers),
@@ -147,7 +147,7 @@ def _name(name: str, run: Run, category: str) -> Cell:
     return Cell(shown.replace(" ", "\n"), values, shown)
 
 
-def _paired(
+def paired_cell(
     key: str, samples: Sequence[SampleRecord], reference: Sequence[SampleRecord] | None, metric: str, as_ratio: bool
 ) -> Cell:
     """Difference or ratio against the baseline; says how many prompts both runs share where it is not all of them."""

@@ -1,0 +1,79 @@
+"""What one choice is worth: paired differences between runs that differ in one setting, or one group of them, alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from dartree_exp.records import RecordError, Run
+from dartree_exp.report import footer
+from dartree_exp.report.compare import in_order, paired_cell
+from dartree_exp.report.labels import Group, compared, group_runs
+from dartree_exp.report.table import Cell, Table
+from dartree_exp.report.tables import method_of
+from dartree_exp.stats import LEVEL, paired_difference
+
+HEADERS = ("run", "against", "n", "Δ tau", "tau ratio", "separable")
+
+
+def swap_tables(runs: Sequence[Run], key: str) -> list[Table]:
+    """Every pair of runs that differ in `key` alone, one table per group of comparable runs.
+
+    key: a setting, `tree.width`, or a group, `drafter`, all of whose settings may differ.
+
+    Raises:
+        RecordError: the runs have no such setting, or no two of them differ in it alone.
+    """
+    if not any(_belongs(setting, key) for run in runs for setting in compared(run.config)):
+        raise RecordError(f"--swap {key}: no such setting in these runs; try drafter, tree, tree.width, tree.budget")
+    tables = [table for group in group_runs(in_order(runs)) if (table := _table(group, key)) is not None]
+    if not tables:
+        raise RecordError(f"--swap {key}: no two of these runs differ in that alone")
+    return tables
+
+
+def _table(group: Group, key: str) -> Table | None:
+    names = dict(zip([run.path for run in group.runs], group.names, strict=True))
+    families: dict[tuple[tuple[str, str], ...], list[Run]] = defaultdict(list)
+    for run in group.runs:
+        if method_of(run) != "ar":
+            families[_others(run, key)].append(run)
+    rows = [
+        _row(names, before, after)
+        for family in families.values()
+        for before, after in combinations(family, 2)
+        if compared(before.config) != compared(after.config)
+    ]
+    if not rows:
+        return None
+    notes = [
+        f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} alone",
+        f"separable: the {LEVEL:.0%} interval of Δ tau excludes zero; of {len(rows)} comparisons of equals about "
+        f"{(1 - LEVEL) * len(rows):.1f} would look separable by chance",
+        *footer.stamp(group.runs),
+        *footer.definitions("tau_macro"),
+    ]
+    title = f"swapping {key}" + (f": {group.title}" if group.title else "")
+    return Table(title, HEADERS, rows, notes)
+
+
+def _others(run: Run, key: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((k, v) for k, v in compared(run.config).items() if not _belongs(k, key)))
+
+
+def _belongs(setting: str, key: str) -> bool:
+    return setting == key or setting.startswith(f"{key}.")
+
+
+def _row(names: Mapping[Path, str], before: Run, after: Run) -> list[Cell]:
+    paired = paired_difference(after.samples, before.samples, "tau_macro")
+    return [
+        Cell(names[after.path], {"run": names[after.path]}),
+        Cell(names[before.path], {"against": names[before.path]}),
+        Cell(str(paired.n), {"n": paired.n}),
+        paired_cell("tau_difference", after.samples, before.samples, "tau_macro", as_ratio=False),
+        paired_cell("tau_ratio", after.samples, before.samples, "tau_macro", as_ratio=True),
+        Cell("yes" if paired.separable else "no"),
+    ]

@@ -15,6 +15,7 @@ from dartree_exp.drafters.markov import MarkovHead
 from dartree_exp.models.toy import toy_target
 from dartree_exp.training.calibrate import main
 from dartree_exp.training.reliability import (
+    calibration_noise,
     expected_calibration_error,
     fit_temperatures,
     reliability,
@@ -65,6 +66,15 @@ def test_calibration_error_by_hand():
     assert expected_calibration_error(np.array([0.5]), np.array([1.0])) == pytest.approx(0.5)
 
 
+def test_the_noise_of_a_calibrated_head_is_told_apart_from_a_miscalibrated_one():
+    logits, accepted = rounds([1.0], count=600)
+    predicted, happened = survival(logits, np.ones(1))[:, 0], survived(accepted, 1)[:, 0]
+    noise = calibration_noise(predicted)
+    assert 0.03 < noise < 0.06 and expected_calibration_error(predicted, happened) < 1.5 * noise
+    assert expected_calibration_error(survival(logits, np.array([4.0]))[:, 0], happened) > 2 * noise
+    assert calibration_noise(np.repeat(predicted, 16)) < 0.3 * noise  # sixteen times the rounds: a quarter of it
+
+
 def toy_drafter(folder, confident: bool = True):
     """A random drafter of the toy target, in DeepSpec's layout."""
     target = toy_target("llama")
@@ -94,7 +104,7 @@ def test_the_command_writes_what_loading_reads(tmp_path, capsys):
     target = toy_drafter(tmp_path / "d")
     assert command(tmp_path, "--diagram", str(tmp_path / "reliability.png")) == 0
     written = json.loads((tmp_path / "d" / CALIBRATION).read_text())
-    assert len(written["temperatures"]) == len(written["ece_before"]) == len(written["ece_after"]) == 4
+    assert {len(written[key]) for key in ("temperatures", "ece_before", "ece_after", "ece_noise")} == {4}
     assert written["rounds"]["fitted"] > 5 and written["rounds"]["judged"] > 5
     assert (tmp_path / "reliability.png").read_bytes()[:4] == b"\x89PNG"
     assert "ECE before" in capsys.readouterr().out

@@ -19,6 +19,7 @@ from dartree_exp.training.corpus import Sample
 from dartree_exp.training.reliability import (
     BINS,
     Array,
+    calibration_noise,
     expected_calibration_error,
     fit_temperatures,
     reliability,
@@ -101,10 +102,13 @@ def draw(path: Path, logits: Array, accepted: np.ndarray, temperatures: Array) -
 def calibrate(fitted_on: tuple[Array, np.ndarray], judged_on: tuple[Array, np.ndarray]) -> tuple[Array, dict[str, Any]]:
     """Temperatures [D] from one set of rounds, and what they do to another."""
     temperatures = fit_temperatures(*fitted_on)
+    as_trained = np.ones_like(temperatures)
+    predicted = survival(judged_on[0], as_trained)
     report = {
         "rounds": {"fitted": len(fitted_on[1]), "judged": len(judged_on[1])},
         "bins": BINS,
-        "ece_before": judge(*judged_on, np.ones_like(temperatures)),
+        "ece_noise": [round(calibration_noise(p), 4) for p in predicted.T],
+        "ece_before": judge(*judged_on, as_trained),
         "ece_after": judge(*judged_on, temperatures),
     }
     return temperatures, report
@@ -151,12 +155,14 @@ def main(argv: list[str] | None = None) -> int:
     temperatures, report = calibrate(parts[0], parts[1])
     report["how"] = (
         f"Sequential Temperature Scaling on {len(samples)} held-out prompts, T = 0, at most {args.cap} new tokens: "
-        "temperatures from every other prompt, ECE of the survival to each depth on the rest"
+        "temperatures from every other prompt, ECE of the survival to each depth on the rest; noise: what a perfectly "
+        "calibrated head would show on as many rounds"
     )
     write_temperatures(folder, [round(t, 4) for t in temperatures.tolist()], report)
-    print("depth  temperature  ECE before  ECE after")
-    for depth, row in enumerate(zip(temperatures, report["ece_before"], report["ece_after"], strict=True), start=1):
-        print(f"{depth:5d}  {row[0]:11.3f}  {row[1]:10.4f}  {row[2]:9.4f}")
+    print("depth  temperature  ECE before  ECE after  noise")
+    columns = (temperatures, report["ece_before"], report["ece_after"], report["ece_noise"])
+    for depth, row in enumerate(zip(*columns, strict=True), start=1):
+        print(f"{depth:5d}  {row[0]:11.3f}  {row[1]:10.4f}  {row[2]:9.4f}  {row[3]:5.4f}")
     if args.diagram:
         draw(args.diagram, *parts[1], temperatures)
     return 0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 BINS = 20  # DeepSpec's
+DRAWS = 200  # of outcomes, for the noise of an ECE
 # Log-spaced from 1/8 to 8; 1 is among them.
 GRID: Array = np.exp2(np.linspace(-3, 3, 121))
 
@@ -31,6 +32,19 @@ def expected_calibration_error(predicted: Array, happened: Array, bins: int = BI
     """ECE of predictions [n] in 0..1 against outcomes [n]: |mean prediction - frequency| by equal-width bin, weighted."""
     counts, sums, hits = _by_bin(predicted, happened, bins)
     return float(np.abs(sums - hits).sum() / counts.sum())
+
+
+def calibration_noise(predicted: Array, bins: int = BINS) -> float:
+    """The ECE that these predictions [n] would show on average if they were perfectly calibrated.
+
+    n outcomes cannot tell smaller errors from none; rounds of one answer depend on each other, so it is a lower bound.
+    """
+    rng = np.random.default_rng(0)
+    errors = [
+        expected_calibration_error(predicted, (rng.random(len(predicted)) < predicted).astype(np.float64), bins)
+        for _ in range(DRAWS)
+    ]
+    return float(np.mean(errors))
 
 
 def reliability(predicted: Array, happened: Array, bins: int = BINS) -> tuple[Array, Array, Array]:

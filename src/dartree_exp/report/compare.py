@@ -84,7 +84,7 @@ def in_order(folders: Iterable[str | Path | Run]) -> list[Run]:
 def _overall(group: Group, base: int) -> Table:
     mismatched = max(paired_difference(r.samples, group.runs[base].samples, "tau_macro").mismatched for r in group.runs)
     notes = [
-        *(f"{name}: {c}" for name, run in zip(group.names, group.runs, strict=True) for c in footer.caveats(run)),
+        *_caveats(group),
         *_warnings(group, mismatched),
         *footer.stamp(group.runs),
         f"Δ tau and tau ratio: against {group.names[base]}, paired by prompt",
@@ -210,6 +210,16 @@ def _lines(cell: Cell, *more: str) -> Cell:
 
 def _title(what: str, group: Group) -> str:
     return f"{what}: {group.title}" if group.title else what
+
+
+def _caveats(group: Group) -> list[str]:
+    """What is to be known about runs, said once for all the runs it holds for."""
+    holders: dict[str, list[str]] = {}
+    for name, run in zip(group.names, group.runs, strict=True):
+        for caveat in footer.caveats(run):
+            holders.setdefault(caveat, []).append(name)
+    everyone = len(group.runs)
+    return [c if len(names) == everyone else f"{', '.join(names)}: {c}" for c, names in holders.items()]
 
 
 def _warnings(group: Group, mismatched: int) -> list[str]:

@@ -32,18 +32,19 @@ _SPECIAL = {
     "…": r"\ldots{}",
     "–": "--",
     "†": r"\textdagger{}",
+    "\N{MINUS SIGN}": "$-$",
 }
 HEAD = "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"
 
 
 def escape(text: str) -> str:
     """Plain text as LaTeX text; a minus in front of a digit becomes a real one."""
-    escaped = "".join(_SPECIAL.get(char, char) for char in text)
-    return re.sub(r"(?<![\w}])-(?=\d)", "$-$", escaped)
+    signed = re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+    return "".join(_SPECIAL.get(char, char) for char in signed)
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """A file of floats, one a table; intervals stand small behind their numbers, notes below the table."""
+    """A file of floats, one a table; intervals stand small below their numbers, notes below the table."""
     return HEAD + "\n".join(_float(table) for table in tables)
 
 
@@ -69,12 +70,13 @@ def _float(table: Table) -> str:
 
 
 def _cell(cell: Cell, first: bool) -> str:
-    if first:
-        text = escape((cell.markdown or cell.text).replace("\n", " "))
-        return rf"\textbf{{{text}}}" if cell.best else text
+    """The cell's lines below each other, the first one's to the left; all but the head line small."""
     head, *rest = (escape(line) for line in cell.text.split("\n"))
     head = rf"\textbf{{{head}}}" if cell.best else head
-    return f"{head} {{\\scriptsize {', '.join(rest)}}}" if rest else head
+    if not rest:
+        return head
+    lines = r"\\".join([head, *(rf"{{\scriptsize {line}}}" for line in rest)])
+    return rf"\begin{{tabular}}[t]{{@{{}}{'l' if first else 'r'}@{{}}}}{lines}\end{{tabular}}"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """The page: one file, nothing fetched, hostile text harmless; in a real browser it sorts, steps and complains of nothing."""
 
 import re
+from itertools import combinations
 
 import chromium
 import pytest
@@ -105,6 +106,23 @@ def test_the_viewer_steps_through_rounds_and_draws_what_was_recorded(report, bro
     browser.run("at = document.querySelector('#canvas g.accepted'); at.dispatchEvent(new Event('pointerenter'))")
     assert "accepted; probability 0.5 given its parent" in browser.run("document.getElementById('node').textContent")
     assert browser.problems == []
+
+
+def test_boxes_of_the_viewer_do_not_overlap(tmp_path, browser):
+    """A row that ends with a pruned node is as high as its boxes."""
+    file = recorded_run(tmp_path / "run") / "trees.jsonl"
+    lines = file.read_text()
+    file.write_text(lines.replace("[-1, 0, 1, 2, 0, 2, 4]", "[-1, 0, 1, 2, 0, 2, 3]"))
+    assert file.read_text() != lines
+    assert main([str(tmp_path / "run"), "--html", str(tmp_path / "page.html")]) == 0
+    browser.open(tmp_path / "page.html")
+    browser.run("pick = document.getElementById('slide'); pick.value = 0; pick.dispatchEvent(new Event('input'))")
+    boxes = browser.run(
+        "[...document.querySelectorAll('#canvas g.node rect:first-of-type')].map(r => r.getBBox())"
+        ".map(b => [b.x, b.y, b.x + b.width, b.y + b.height])"
+    )
+    apart = [a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1] for a, b in combinations(boxes, 2)]
+    assert len(boxes) == 6 and all(apart)
 
 
 def test_the_theme_can_be_switched(report, browser):

@@ -65,15 +65,17 @@
     }
     nodes[round.last].children.unshift({ i: -1, text: round.bonus, state: "bonus", children: [] });
     const placed = [], widths = [];
-    let y = 30, above = null;
+    let y = 30, head = nodes[0]; // of the row: where it is pruned, all that follows in it is, and the row is low
     const place = (node, parent, first) => {
       node.depth = parent ? parent.depth + 1 : 0;
-      if (!first) y += ([node, above].filter((n) => n.state === "gone").length * (GONE - ROW)) / 2 + ROW;
+      if (!first) {
+        y += ([node, head].filter((n) => n.state === "gone").length * (GONE - ROW)) / 2 + ROW;
+        head = node;
+      }
       Object.assign(node, { y, parent, label: short(node.text) });
       node.width = node.state === "gone" ? 8 : [...node.label].length * CHAR + 14;
       widths[node.depth] = Math.max(widths[node.depth] || 0, node.width);
       placed.push(node);
-      above = node;
       node.children.forEach((child, k) => place(child, node, k === 0));
     };
     place(nodes[0], null, true);

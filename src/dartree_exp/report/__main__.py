@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if len(loose) > 1:
             tables += comparison(loose, console, options.baseline)
-        if options.swap is not None:
-            tables += _swapped(found, console, options)
+        for key in options.swap:
+            tables += _swapped(found, key, console, options)
         if options.published:
             tables += _published(found, console, options)
         if options.plots is not None:
@@ -84,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--swap",
         metavar="KEY",
-        help="differences between runs that differ in this setting or group alone, e.g. drafter",
+        action="append",
+        default=[],
+        help="differences between runs that differ in this setting or group alone, e.g. drafter; may be repeated",
     )
     parser.add_argument("--published", action="store_true", help="the papers' numbers beside ours, marked as theirs")
     parser.add_argument(
@@ -122,11 +124,11 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
     return 0
 
 
-def _swapped(runs: Sequence[Run], console: Console, options: argparse.Namespace) -> list[Table]:
+def _swapped(runs: Sequence[Run], key: str, console: Console, options: argparse.Namespace) -> list[Table]:
     from dartree_exp.report.swap import swap_tables
 
-    tables = swap_tables(runs, options.swap)
-    _show(tables, f"swap_{options.swap}", console, options)
+    tables = swap_tables(runs, key)
+    _show(tables, f"swap_{key}", console, options)
     return tables
 
 

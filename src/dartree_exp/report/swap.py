@@ -49,7 +49,8 @@ def _table(group: Group, key: str) -> Table | None:
     if not rows:
         return None
     notes = [
-        f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} alone",
+        f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} alone; "
+        "the higher tau stands first",
         f"separable: the {LEVEL:.0%} interval of Δ tau excludes zero; of {len(rows)} comparisons of equals about "
         f"{(1 - LEVEL) * len(rows):.1f} would look separable by chance",
         *footer.stamp(group.runs),
@@ -69,6 +70,8 @@ def _belongs(setting: str, key: str) -> bool:
 
 def _row(names: Mapping[Path, str], before: Run, after: Run) -> list[Cell]:
     paired = paired_difference(after.samples, before.samples, "tau_macro")
+    if (paired.estimate.value or 0.0) < 0:
+        return _row(names, after, before)
     return [
         Cell(names[after.path], {"run": names[after.path]}),
         Cell(names[before.path], {"against": names[before.path]}),

@@ -20,7 +20,7 @@ def unstripped(notebook: nbformat.NotebookNode) -> list[str]:
 
 def execute(notebook: nbformat.NotebookNode, folder: Path) -> None:
     NotebookClient(
-        notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+        notebook, timeout=1400, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     ).execute()
 
 
@@ -37,6 +37,7 @@ def test_outputs_are_stripped(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real_model
+@pytest.mark.timeout(1500)  # a minute or two alone; ten on cores that others keep busy
 def test_they_run_in_order(embedded_model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     shutil.copytree(FOLDER, folder)

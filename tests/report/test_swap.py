@@ -57,6 +57,12 @@ def test_what_was_not_swapped_is_refused(sweep, key, message):
         swap_tables([Run(path) for path in sweep.iterdir()], key)
 
 
+def test_lossy_runs_are_refused_beside_exact_ones(sweep):
+    write_run(sweep / "lossy", mini_run(exact=False), method="chain_domino", tree__name="chain", budget=32)
+    with pytest.raises(RecordError, match="lossy runs never share a table"):
+        swap_tables(find_runs(sweep), "tree.budget")
+
+
 def test_the_command_writes_the_table(sweep, capsys):
     assert main([str(sweep), "--swap", "drafter", "--swap", "tree", "--latex"]) == 0
     assert "of 2 comparisons of equals about 0.1" in (sweep / "swap_drafter.md").read_text()

@@ -50,10 +50,7 @@ def comparison(
         RecordError: a bad folder, lossy runs beside exact ones, or a baseline that names no run or several.
     """
     runs = in_order(folders)
-    lossy = [run for run in runs if any(not sample.exact for sample in run.samples)]
-    if lossy and len(lossy) < len(runs):
-        named = ", ".join(str(run.path) for run in lossy)
-        raise RecordError(f"lossy runs never share a table with exact ones; compare these apart: {named}")
+    refuse_lossy_beside_exact(runs)
     groups = group_runs(runs)
     bases = _baselines(groups, baseline)
     tables = [_overview(groups)] if len(groups) > 1 else []
@@ -79,6 +76,14 @@ def comparison(
 def in_order(folders: Iterable[str | Path | Run]) -> list[Run]:
     """Plain decoding first, then the published order of methods, then settings in natural order."""
     return sorted((f if isinstance(f, Run) else Run(Path(f)) for f in folders), key=_order)
+
+
+def refuse_lossy_beside_exact(runs: Sequence[Run]) -> None:
+    """RecordError where some of the runs, but not all, were decoded by a lossy rule."""
+    lossy = [run for run in runs if any(not sample.exact for sample in run.samples)]
+    if lossy and len(lossy) < len(runs):
+        named = ", ".join(str(run.path) for run in lossy)
+        raise RecordError(f"lossy runs never share a table with exact ones; compare these apart: {named}")
 
 
 def _overall(group: Group, base: int) -> Table:

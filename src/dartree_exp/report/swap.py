@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dartree_exp.records import RecordError, Run
 from dartree_exp.report import footer
-from dartree_exp.report.compare import in_order, paired_cell
+from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact
 from dartree_exp.report.labels import Group, compared, group_runs
 from dartree_exp.report.table import Cell, Table
 from dartree_exp.report.tables import method_of
@@ -24,8 +24,9 @@ def swap_tables(runs: Sequence[Run], key: str) -> list[Table]:
     key: a setting, `tree.width`, or a group, `drafter`, all of whose settings may differ.
 
     Raises:
-        RecordError: the runs have no such setting, or no two of them differ in it alone.
+        RecordError: the runs have no such setting, no two of them differ in it alone, or some are lossy and some exact.
     """
+    refuse_lossy_beside_exact(runs)
     if not any(_belongs(setting, key) for run in runs for setting in compared(run.config)):
         raise RecordError(f"--swap {key}: no such setting in these runs; try drafter, tree, tree.width, tree.budget")
     tables = [table for group in group_runs(in_order(runs)) if (table := _table(group, key)) is not None]

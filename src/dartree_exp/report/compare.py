@@ -96,7 +96,7 @@ def _overall(group: Group, base: int) -> Table:
         BEST,
         *footer.definitions("tau_macro", "speedup"),
     ]
-    return Table(_title("comparison", group), HEADERS, _rows(group, base, "all"), notes)
+    return Table(title("comparison", group), HEADERS, _rows(group, base, "all"), notes)
 
 
 def _rows(group: Group, base: int, category: str) -> list[list[Cell]]:
@@ -174,7 +174,7 @@ def _by_category(group: Group, categories: Sequence[str]) -> Table:
             row.append(_counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen))
         _mark(rows, column, samples, "tau_macro")
     notes = [*footer.stamp(group.runs), BEST, *footer.definitions("tau_macro")]
-    return Table(_title("tau macro by category", group), ["run", *categories], rows, notes)
+    return Table(title("tau macro by category", group), ["run", *categories], rows, notes)
 
 
 def _overview(groups: Sequence[Group]) -> Table:
@@ -213,7 +213,8 @@ def _lines(cell: Cell, *more: str) -> Cell:
     return replace(cell, text=text, markdown=", ".join([cell.markdown or cell.text, *more]))
 
 
-def _title(what: str, group: Group) -> str:
+def title(what: str, group: Group) -> str:
+    """A table's title, with what sets its group apart."""
     return f"{what}: {group.title}" if group.title else what
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from dartree_exp.records import RecordError, Run
 from dartree_exp.report import footer
-from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact
+from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact, title
 from dartree_exp.report.labels import Group, compared, group_runs
 from dartree_exp.report.table import Cell, Table
 from dartree_exp.report.tables import method_of
-from dartree_exp.stats import LEVEL, paired_difference
+from dartree_exp.stats import LEVEL
 
 HEADERS = ("run", "against", "n", "Δ tau", "tau ratio", "separable")
 
@@ -57,8 +57,7 @@ def _table(group: Group, key: str) -> Table | None:
         *footer.stamp(group.runs),
         *footer.definitions("tau_macro"),
     ]
-    title = f"swapping {key}" + (f": {group.title}" if group.title else "")
-    return Table(title, HEADERS, rows, notes)
+    return Table(title(f"swapping {key}", group), HEADERS, rows, notes)
 
 
 def _others(run: Run, key: str) -> tuple[tuple[str, str], ...]:
@@ -70,14 +69,15 @@ def _belongs(setting: str, key: str) -> bool:
 
 
 def _row(names: Mapping[Path, str], before: Run, after: Run) -> list[Cell]:
-    paired = paired_difference(after.samples, before.samples, "tau_macro")
-    if (paired.estimate.value or 0.0) < 0:
+    difference = paired_cell("tau_difference", after.samples, before.samples, "tau_macro", as_ratio=False)
+    if (difference.values["tau_difference"] or 0.0) < 0:
         return _row(names, after, before)
+    n, separable = (difference.values[f"tau_difference_{key}"] for key in ("n", "separable"))
     return [
         Cell(names[after.path], {"run": names[after.path]}),
         Cell(names[before.path], {"against": names[before.path]}),
-        Cell(str(paired.n), {"n": paired.n}),
-        paired_cell("tau_difference", after.samples, before.samples, "tau_macro", as_ratio=False),
+        Cell(str(n), {"n": n}),
+        difference,
         paired_cell("tau_ratio", after.samples, before.samples, "tau_macro", as_ratio=True),
-        Cell("yes" if paired.separable else "no"),
+        Cell("yes" if separable else "no"),
     ]

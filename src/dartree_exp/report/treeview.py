@@ -25,7 +25,7 @@ def find_tree(run: Run, place: str) -> tuple[TreeRecord, RoundRecord | None]:
         raise RecordError(f"--tree {place}: must be SAMPLE:ROUND, such as {_recorded(run)[0] or 'math-1:0'}")
     for tree in run.trees:
         if tree.round == int(number) and sample in (f"{tree.id}/{tree.turn}", tree.id if not tree.turn else ""):
-            return tree, _round_of(run, tree)
+            return tree, round_of(run, tree)
     known = "; ".join(_recorded(run)[1])
     raise RecordError(
         f"--tree {place}: no such tree in {run.path}; recorded: {known or 'none'} (record.trees=all force=true records all)"
@@ -41,7 +41,8 @@ def _recorded(run: Run) -> tuple[str, list[str]]:
     return first, [f"{name} rounds {min(numbers)} to {max(numbers)}" for name, numbers in rounds.items()]
 
 
-def _round_of(run: Run, tree: TreeRecord) -> RoundRecord | None:
+def round_of(run: Run, tree: TreeRecord) -> RoundRecord | None:
+    """The round whose tree this is, None where its record is missing."""
     return next((r for r in run.rounds if r.sample_key == tree.sample_key and r.round == tree.round), None)
 
 

@@ -4,8 +4,12 @@ import re
 
 import pytest
 
+from dartree_exp.config import compose
+from dartree_exp.config.composition import groups
+from dartree_exp.config.schema import METHODS as OURS
+from dartree_exp.metrics import point
 from dartree_exp.records import Run
-from dartree_exp.report.published import MARK, published, published_tables
+from dartree_exp.report.published import MARK, UNKNOWN_AR, not_here, published, published_tables
 from sample_records import mini_run, write_run
 
 DATA_SETS = ("gsm8k", "math500", "aime25", "humaneval", "mbpp", "mt_bench", "alpaca", "average")
@@ -87,3 +91,59 @@ def test_theirs_are_marked_and_ours_are_not(tmp_path):
 def test_methods_nobody_published_give_no_table(tmp_path):
     assert published_tables([Run(write_run(tmp_path / "a", mini_run(), method="mine"))]) == []
     assert published_tables([Run(write_run(tmp_path / "b", mini_run(), decoding__temperature=0.3))]) == []
+
+
+PUBLISHED = sorted({row.method for row in published()} - not_here())
+
+
+@pytest.mark.parametrize("method", PUBLISHED)
+def test_every_published_method_is_the_name_of_a_run_of_ours_and_its_rows_appear(method, tmp_path):
+    recorded = compose([f"+method={method}"]).method
+    assert recorded == method
+    rows = [row for row in published() if row.method == method and row.columns_are == "data sets"]
+    assert rows or method == "ar"
+    for temperature in {row.temperature for row in rows}:
+        run = Run(
+            write_run(tmp_path / f"{temperature}", mini_run(), method=recorded, decoding__temperature=temperature)
+        )
+        [table] = published_tables([run])
+        shown = [(row[0].values["target"], row[0].values["method"]) for row in table.rows[1:]]
+        expected = [row.target for row in rows if row.temperature == temperature]
+        assert sorted(shown) == sorted((target, f"{method} {MARK}") for target in expected)
+
+
+def test_what_cannot_be_run_here_is_named_and_has_no_preset():
+    assert not_here() <= {row.method for row in published()}
+    assert not not_here() & set(OURS)
+
+
+def test_every_benchmark_of_the_papers_is_one_of_their_columns():
+    columns = {column for row in published() for column in row.cells}
+    names = {compose([f"benchmark={name}"]).benchmark.name for name in groups()["benchmark"]}
+    assert names - columns == {"mini"}
+
+
+def test_speedups_are_macro_on_both_sides_and_say_over_which_ar(tmp_path):
+    run = Run(write_run(tmp_path / "a", mini_run(seed=3), benchmark__name="gsm8k", baseline="paired"))
+    [table] = published_tables([run])
+    macro, micro = (point(run.samples, name) for name in ("speedup_macro", "speedup"))
+    assert f"{macro:.2f}" != f"{micro:.2f}"
+    gsm8k = table.rows[0][list(table.headers).index("gsm8k")]
+    assert gsm8k.values["gsm8k_speedup"] == macro and gsm8k.text.endswith(f"{macro:.2f}×")
+    notes = "\n".join(table.notes)
+    assert "ours: speedup over lean AR" in notes and "in the same process" in notes
+    assert re.search(rf"{MARK} speedup over AR through the speculative loop.*DARTree, arXiv 2608.13524, Table 1", notes)
+    assert f"{MARK} speedup over {UNKNOWN_AR}: Independent reproduction of DARTree, Table 1" in notes
+    assert "our row ar" not in notes
+    assert "the papers' form" in notes and "the method's; prompts that fell back" not in notes
+
+
+def test_a_run_of_plain_decoding_says_how_to_get_the_speedup_over_the_papers_ar(tmp_path):
+    runs = [
+        Run(write_run(tmp_path / "a", mini_run())),
+        Run(write_run(tmp_path / "b", mini_run(), method="ar", baseline="shared")),
+    ]
+    [table] = published_tables(runs)
+    assert any(note.startswith("our row ar: AR through the speculative loop") for note in table.notes)
+    assert any("of the sweep, timed apart" in note for note in table.notes)
+    assert table.rows[1][0].values["method"] == "ar"

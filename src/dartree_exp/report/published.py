@@ -23,16 +23,21 @@ from dartree_exp.stats import estimate
 MARK = "†"
 WARNING = f"{MARK} published by others, on other hardware, with other models and settings: no comparison"
 AVERAGE = "average"
+UNKNOWN_AR = "AR of a kind that the source does not state"
 _UNITS = {"speedup": "×"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A published row: numbers by column and quantity (`tau`, `speedup`, `round_ms`, `tokens_per_second`)."""
+    """A published row: numbers by column and quantity (`tau`, `speedup`, `round_ms`, `tokens_per_second`).
+
+    `ar` says which plain decoding its speedups are over.
+    """
 
     set: str
     source: str
     hardware: str
+    ar: str
     note: str
     target: str
     temperature: float
@@ -44,10 +49,20 @@ class Row:
 @cache
 def published() -> tuple[Row, ...]:
     """Every published row of the data file."""
+    return tuple(row for part in _data()["sets"] for row in _rows(part))
+
+
+def not_here() -> frozenset[str]:
+    """Published methods that this framework cannot run, so that no run bears their names."""
+    return frozenset(_data()["not_here"])
+
+
+@cache
+def _data() -> dict[str, Any]:
     import yaml
 
     text = resources.files("dartree_exp.report").joinpath("published.yaml").read_text(encoding="utf-8")
-    return tuple(row for part in yaml.safe_load(text) for row in _rows(part))
+    return yaml.safe_load(text)
 
 
 def _rows(part: dict[str, Any]) -> list[Row]:
@@ -65,6 +80,7 @@ def _rows(part: dict[str, Any]) -> list[Row]:
                 part["id"],
                 part["source"],
                 part["hardware"],
+                part.get("ar", UNKNOWN_AR),
                 note,
                 target,
                 float(temperature),
@@ -98,22 +114,41 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
     rows = [_our_row(run, columns) for run in ours] + [_their_row(row, columns) for row in theirs]
     notes = [
         WARNING,
-        "cells: tau, then speedup over plain decoding",
+        "cells: tau, then macro speedup over plain decoding (AR)",
+        *_whose_ar(ours, theirs),
         *dict.fromkeys(f"{MARK} {row.source}" + (f": {row.note}" if row.note else "") for row in theirs),
         *footer.stamp(ours),
-        f"ours: tau macro, {METRICS['tau_macro'].definition}; speedup, {METRICS['speedup'].definition}",
+        f"ours: tau macro, {METRICS['tau_macro'].definition}; speedup, {METRICS['speedup_macro'].definition}",
     ]
     title = f"beside published numbers, T = {temperature:g}"
     rules = frozenset({len(ours) - 1})
     return Table(title, ["method", *columns], rows, notes, rules)
 
 
+def _whose_ar(ours: Sequence[Run], theirs: Sequence[Row]) -> list[str]:
+    """Over which plain decoding each speedup was taken, and what turns ours into theirs."""
+    places = " or ".join(dict.fromkeys(footer.beside(run.config) for run in ours))
+    notes = [f"ours: speedup over lean AR, a loop of our own that does nothing but decode one token a step, {places}"]
+    for ar in dict.fromkeys(row.ar for row in theirs if any("speedup" in cell for cell in row.cells.values())):
+        sets = dict.fromkeys(row.source for row in theirs if row.ar == ar)
+        notes.append(f"{MARK} speedup over {ar}: {'; '.join(sets)}")
+    if any(method_of(run) == "ar" for run in ours):
+        notes.append(
+            "our row ar: AR through the speculative loop over lean AR; another row's speedup / this one is its speedup "
+            "over AR through that loop"
+        )
+    if any(footer.setting(run.config, "protocol") != "paper" for run in ours):
+        notes.append("ours times every draft; DARTree's clock leaves out the first one of an answer (protocol=paper)")
+    return notes
+
+
 def _our_row(run: Run, columns: Sequence[str]) -> list[Cell]:
-    tau, speedup = (estimate(run.samples, metric).value for metric in ("tau_macro", "speedup"))
+    tau, speedup = (estimate(run.samples, metric).value for metric in ("tau_macro", "speedup_macro"))
     device = str(footer.setting(run.environment, "device_details.name") or footer.setting(run.environment, "cpu.model"))
     numbers = {"tau": tau, "speedup": speedup}
     cells = [_cell(c, numbers if c == _benchmark(run) else {}) for c in columns]
-    name = f"{method_of(run)} (B = {footer.setting(run.config, 'tree.budget')})"
+    name = method_of(run)
+    name += "" if name == "ar" else f" (B = {footer.setting(run.config, 'tree.budget')})"
     return [_named(name, "this report", str(footer.setting(run.config, "model.name")), device), *cells]
 
 

@@ -67,7 +67,7 @@ def job(raw: DictConfig) -> float | None:
             print(f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True)
         return _objective(outcome, raw.sweep.objective)
     try:
-        config = load_config(raw)
+        config = load_config(raw, overrides)
         check_files(config)
     except ConfigError as error:
         print(f"dartree_exp: {error}", file=sys.stderr)
@@ -86,7 +86,7 @@ def job(raw: DictConfig) -> float | None:
 def _sweep_point(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Path) -> Outcome:
     try:
         raw.sweep.name = sweep_dir.name
-        config = load_config(raw)
+        config = load_config(raw, overrides)
         check_files(config)
     except ConfigError as error:
         return _refuse(raw, str(error), number, overrides, sweep_dir)

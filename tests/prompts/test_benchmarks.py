@@ -192,8 +192,8 @@ def test_missing_paths_are_named(tmp_path):
 
 
 def test_json_that_is_no_list_or_not_text(tmp_path):
-    with pytest.raises(UserError, match="not a list of JSON objects"):
-        load_prompts(benchmark("alpaca", path=write(tmp_path, '{"instruction": "x"}', "a.json")))
+    with pytest.raises(UserError, match=r"a\.json, line 1: not JSON"):
+        load_prompts(benchmark("alpaca", path=write(tmp_path, '{\n"instruction": "x"\n}', "a.json")))
     (tmp_path / "b.jsonl.gz").write_bytes(b"plainly not gzip")
     with pytest.raises(UserError, match="cannot be read"):
         load_prompts(benchmark("alpaca", path=str(tmp_path / "b.jsonl.gz")))

@@ -43,7 +43,7 @@ def make_config(overrides: Sequence[str] = ()) -> Config:
             raw = compose(CONFIG_NAME, overrides)
     except COMPOSITION_ERRORS as error:
         raise ConfigError(explain(error, overrides)) from error
-    return load_config(raw)
+    return load_config(raw, overrides)
 
 
 def groups(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:

@@ -5,7 +5,10 @@ Every refusal is one line that names the key, its value, what is allowed and the
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
@@ -17,10 +20,13 @@ from dartree_exp.config.schema import Config
 from dartree_exp.config.validate import check_combinations, check_ranges
 from dartree_exp.errors import ConfigError
 
+_ESCAPE = re.compile(r"\\[nt]|\\\\(?=[nt])")
 
-def load_config(raw: DictConfig) -> Config:
+
+def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
     """Resolve, type and check a composed configuration; `tree.scoring` and `method` come back filled in.
 
+    overrides: the settings as typed, of which some are read with escapes (`Knob.escapes`).
     Raises ConfigError with a one-line message.
     """
     try:
@@ -36,6 +42,7 @@ def load_config(raw: DictConfig) -> Config:
     except OmegaConfBaseException as error:
         raise _type_error(error, plain) from error
     assert isinstance(config, Config)
+    _read_escapes(config, overrides)
     check_ranges(config)
     if config.tree.scoring is None:
         config.tree.scoring = "marginal" if config.drafter.head == "none" else "conditional"
@@ -47,6 +54,21 @@ def load_config(raw: DictConfig) -> Config:
 def to_yaml(config: Config) -> str:
     """The resolved configuration as YAML, as it lies in a run folder."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def _read_escapes(config: Config, overrides: Sequence[str]) -> None:
+    """Turn `\\n` and `\\t` of typed texts into newline and tab, and `\\\\n` into a backslash and an n; YAML has its own."""
+    typed = {text.partition("=")[0].lstrip("+") for text in overrides}
+    for key, _, knob in knobs():
+        if knob.escapes and key in typed:
+            value = attrgetter(key)(config)
+            read = [_unescape(item) for item in value] if isinstance(value, list) else _unescape(value)
+            group, _, name = key.rpartition(".")
+            setattr(attrgetter(group)(config), name, read)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: {"n": "\n", "t": "\t"}.get(found[0][1], "\\"), text)
 
 
 def _check_keys(node: dict[Any, Any], schema: type, prefix: str) -> None:

@@ -38,7 +38,8 @@ SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
 class Knob:
     """What a setting means and which values it takes: the `allowed` names, or finite numbers between the bounds.
 
-    low <= x <= high and x > above; for a list, the same holds for each of its elements.
+    low <= x <= high and x > above; for a list, the same holds for each of its elements. escapes: `\\n` and `\\t` typed on
+    the command line are a newline and a tab.
     """
 
     meaning: str
@@ -46,6 +47,7 @@ class Knob:
     low: float | None = None
     high: float | None = None
     above: float | None = None
+    escapes: bool = False
 
 
 def knob(
@@ -54,9 +56,10 @@ def knob(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    escapes: bool = False,
 ) -> Any:
     """A mandatory dataclass field that carries its `Knob`."""
-    return field(metadata={METADATA_KEY: Knob(meaning, allowed, low, high, above)})
+    return field(metadata={METADATA_KEY: Knob(meaning, allowed, low, high, above, escapes)})
 
 
 @dataclass(kw_only=True)
@@ -132,8 +135,11 @@ class BenchmarkConfig:
     subset: str | None = knob("configuration of the hub's data set")
     split: str | None = knob("split of the hub's data set")
     files: list[str] = knob("file names looked for where `path` is a folder")
-    template: str = knob("a turn's text, $field for a row's field; rows that have `turns` are taken as they are")
-    optional: str = knob("appended to the template where the row has its fields and they are not empty")
+    template: str = knob(
+        "a turn's text, $field for a row's field, $$ for a dollar sign; rows that have `turns` are taken as they are",
+        escapes=True,
+    )
+    optional: str = knob("appended to the template where the row has its fields and they are not empty", escapes=True)
     count: int | None = knob("prompts of the set; larger data is shuffled by `seed` and cut; null: all", low=1)
     limit: int | None = knob("decode so many of them, spread over categories and drawn by `seed`; null: all", low=1)
     seed: int = knob("seed of the shuffle that picks a subset", low=0)
@@ -151,7 +157,7 @@ class DecodingConfig:
     seed: int = knob("seed of the draws at temperature > 0", low=0)
     max_new_tokens: int = knob("cap per answer", low=1)
     stop_ids: list[int] = knob("token ids that end an answer, besides the target's own", low=0)
-    stop_strings: list[str] = knob("strings that end an answer")
+    stop_strings: list[str] = knob("strings that end an answer", escapes=True)
     enable_thinking: bool = knob("passed to the chat template")
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
 from dartree_exp.config.schema import CONFIDENT_HEADS, SCRIPTED_DRAFTERS, Config, Knob
 from dartree_exp.errors import ConfigError, UserError
+from dartree_exp.reading import user_path
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
@@ -87,13 +88,17 @@ def _conflicts(config: Config) -> Iterator[str]:
 
 
 def check_files(config: Config) -> None:
-    """Raise ConfigError where a path names nothing, or a checkpoint at hand cannot do what is asked of it.
+    """Raise ConfigError where a template cannot work, a path names nothing, or a checkpoint cannot do what is asked of it.
 
     Hub names are left to the loaders, as are weights: only `config.json` is read here.
     """
+    from dartree_exp.prompts.template import check_template
+
+    check_template("benchmark.template", config.benchmark.template)
+    check_template("benchmark.optional", config.benchmark.optional)
     paths = {"model.path": config.model.path, "benchmark.path": config.benchmark.path}
     for key, path in paths.items():
-        if path is None or Path(path).expanduser().exists():
+        if path is None or os.path.exists(user_path(path)):
             continue
         if key == "benchmark.path" or not _HUB_NAME.fullmatch(path):
             hub = "" if key == "benchmark.path" else " and it is no hub name"
@@ -108,7 +113,7 @@ def _check_checkpoint(path: str, config: Config) -> None:
     from dartree_exp.drafters.head_config import MarkovHeadConfig, wrong_head
     from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
 
-    at_hand = path.startswith(PACKAGE_SCHEME) or Path(path).expanduser().exists()
+    at_hand = path.startswith(PACKAGE_SCHEME) or os.path.exists(user_path(path))
     if not at_hand and _HUB_NAME.fullmatch(path):
         return
     try:

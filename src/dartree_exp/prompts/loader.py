@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dartree_exp.errors import UserError
-from dartree_exp.prompts.prompt import Prompt, RowError, category, render
+from dartree_exp.prompts.prompt import Prompt, category, render
 from dartree_exp.prompts.rows import load_rows
 from dartree_exp.prompts.select import stratify, subset
+from dartree_exp.prompts.template import RowError, check_template
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import BenchmarkConfig
@@ -17,13 +20,19 @@ def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
     """The prompts to decode, in order: the papers' subset, of the wanted categories, cut to `benchmark.limit`.
 
     The subset is drawn before categories are picked, so that a category's prompts are the same with and without.
-    Raises UserError for missing data, a row of another form, an unknown category or a limit below 1.
+    Raises UserError for a template that cannot work, missing or damaged data, a row of another form, an unknown category
+    or a limit below 1.
     """
     if config.limit is not None and config.limit < 1:
         raise UserError(f"benchmark.limit={config.limit}: must be at least 1")
+    check_template("benchmark.template", config.template)
+    check_template("benchmark.optional", config.optional)
     source, rows = load_rows(config)
     chosen = subset(len(rows), config.count, config.limit, config.seed)
-    names = {row: category(rows[row], config.name) for row in chosen}
+    names = {}
+    for row in chosen:
+        with _placed(config, row, source):
+            names[row] = category(rows[row], config.name)
     if config.categories:
         known = sorted(set(names.values()))
         if unknown := [name for name in config.categories if name not in known]:
@@ -33,9 +42,16 @@ def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
         chosen = stratify(chosen, [names[row] for row in chosen], config.limit)
     prompts = []
     for row in chosen:
-        try:
+        with _placed(config, row, source):
             turns = render(rows[row], config.template, config.optional)
-        except RowError as error:
-            raise UserError(f"benchmark={config.name}: row {row} of {source}: {error}") from error
         prompts.append(Prompt(f"{config.name}/{row}", names[row], turns, config.name, config.version))
     return prompts
+
+
+@contextmanager
+def _placed(config: BenchmarkConfig, row: int, source: str) -> Iterator[None]:
+    """A row's error, with the row's place before it."""
+    try:
+        yield
+    except RowError as error:
+        raise UserError(f"benchmark={config.name}: row {row} of {source}: {error}") from error

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from string import Template
 from typing import Any
 
-from dartree_exp.errors import UserError
+from dartree_exp.prompts.template import RowError, fields, fill, kind_of, single_field, text_of, value_of
 
 
 @dataclass(frozen=True)
@@ -24,41 +23,43 @@ class Prompt:
     version: str
 
 
-class RowError(UserError):
-    """A row that does not have the form the benchmark expects."""
-
-
 def render(row: Mapping[str, Any], template: str, optional: str) -> list[str]:
     """User turns of a row.
 
     A row with `turns` (a list of strings) is ready made and taken as it is. Otherwise `template` is filled with the
-    row's fields (`$field`), and `optional` is appended where the row has its fields and they are not empty (Alpaca's
-    input). A template that is a single field whose value is a list gives one turn per item (MT-Bench).
-    Raises RowError for a missing field or a turn that is empty or no text.
+    row's fields (`$field`), and `optional` is appended where the row has its fields and they are neither null nor blank
+    (Alpaca's input). A template that is a single field whose value is a list gives one turn per item (MT-Bench).
+    Raises RowError for a field that is missing, null, blank, a list or an object, and for no turns at all.
     """
     if "turns" in row:
-        turns = row["turns"]
-    else:
-        turns = _fill(row, template)
-        extra = Template(optional)
-        if isinstance(turns, str) and optional and all(row.get(name) for name in extra.get_identifiers()):
-            turns += extra.substitute(row)
-    turns = [turns] if isinstance(turns, str) else turns
-    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
-        raise RowError("its turns are not a list of texts")
-    return list(turns)
+        return _turns(row, "turns")
+    if not template:
+        raise RowError("no `turns`, and benchmark.template is empty")
+    name = single_field(template)
+    if name is not None and isinstance(value_of(row, name), list):
+        return _turns(row, name)
+    turn = fill(template, row)
+    if optional and all(_given(row.get(name)) for name in fields(optional)):
+        turn += fill(optional, row)
+    return [turn]
 
 
 def category(row: Mapping[str, Any], benchmark: str) -> str:
-    """The row's own category, else the benchmark's name."""
-    return str(row.get("category") or benchmark)
+    """The row's own category, else the benchmark's name. Raises RowError for one that is no text or number."""
+    return text_of(row, "category") if _given(row.get("category")) else benchmark
 
 
-def _fill(row: Mapping[str, Any], template: str) -> Any:
-    pattern = Template(template)
-    names = pattern.get_identifiers()
-    if missing := [name for name in names if name not in row]:
-        raise RowError(f"no field {missing[0]!r}; it has {', '.join(sorted(row))}")
-    if len(names) == 1 and template == f"${names[0]}":
-        return row[names[0]]
-    return pattern.substitute(row)
+def _given(value: Any) -> bool:
+    return value is not None and not (isinstance(value, str) and not value.strip())
+
+
+def _turns(row: Mapping[str, Any], name: str) -> list[str]:
+    """The turns in a field: a list of texts, or one text."""
+    turns = [row[name]] if isinstance(row[name], str) else row[name]
+    if not isinstance(turns, list) or not turns:
+        raise RowError(f"field {name!r} is not a list of texts: it is {'empty' if turns == [] else kind_of(turns)}")
+    for number, turn in enumerate(turns):
+        if not isinstance(turn, str) or not turn.strip():
+            found = "blank" if isinstance(turn, str) else kind_of(turn)
+            raise RowError(f"field {name!r} is not a list of texts: item {number} is {found}")
+    return list(turns)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 
 def shuffled(size: int, seed: int) -> list[int]:
     """The permutation of `datasets.Dataset.shuffle(seed)`: numpy's PCG64 generator."""
+    import numpy as np  # slow to import, and templates are checked before anything is
+
     return np.random.default_rng(seed).permutation(size).tolist()
 
 

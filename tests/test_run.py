@@ -141,6 +141,49 @@ def test_a_prompt_beyond_the_target_is_an_error_of_that_prompt(tmp_path, monkeyp
         start(tmp_path)
 
 
+def test_the_warm_up_takes_the_first_prompt_that_fits(tmp_path, monkeypatch):
+    """Positions for short prompts alone: nothing, the warm-up included, sends a longer one through the target."""
+    long, short = " ".join(["word"] * 60), "short"
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"turns": [text], "category": "c"}) + "\n" for text in (long, short, long)))
+    right, prefill, lengths = Target.__init__, Target.prefill, []
+
+    def limited(self, *args, **kwargs):
+        right(self, *args, **kwargs)
+        self.max_positions = 40
+
+    def watched(self, ids, *args, **kwargs):
+        lengths.append(len(ids))
+        return prefill(self, ids, *args, **kwargs)
+
+    monkeypatch.setattr(Target, "__init__", limited)
+    monkeypatch.setattr(Target, "prefill", watched)
+    done = start(tmp_path / "runs", f"benchmark.path={prompts}")
+    assert [s.error is None for s in done.samples] == [False, True, False]
+    assert lengths and 61 not in lengths  # the long prompt, chat markers included
+    assert set(done.environment["machine"]["target_forward_ms_by_rows"]) >= {"1", "17"}
+
+
+def test_a_prompt_that_fits_neither_drafter_nor_target_has_failed_and_is_no_fallback(tmp_path, monkeypatch, capsys):
+    target, drafter = Target.__init__, ScriptedDrafter.__init__
+
+    def short(right):
+        def made(self, *args, **kwargs):
+            right(self, *args, **kwargs)
+            self.max_positions = 16
+
+        return made
+
+    monkeypatch.setattr(Target, "__init__", short(target))
+    monkeypatch.setattr(ScriptedDrafter, "__init__", short(drafter))
+    with pytest.raises(RunError, match="none of 3 prompts could be decoded"):
+        start(tmp_path)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert {(s.error["type"], s.fallback) for s in Run(folder).samples} == {("PromptTooLongError", None)}
+    assert Run(folder).summary["failed"] == 3 and Run(folder).summary["fallbacks"] == 0
+    assert "decoded plainly" not in capsys.readouterr().out
+
+
 def test_a_shared_baseline_is_decoded_once(tmp_path, monkeypatch):
     calls = []
     right = run_module.autoregress

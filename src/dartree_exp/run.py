@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -102,6 +102,7 @@ def decode_turn(
         verdict = judge(arms.target, ids, drafted.ids, plain.ids, sampler)
     except (NonFiniteLogitsError, PromptTooLongError) as caught:
         error, drafted = {"type": type(caught).__name__, "message": str(caught)}, Decoded()
+        fallback = None  # plain decoding gave no answer either: the prompt failed, and counts as that alone
     ar = (
         {"emitted": len(plain.ids), "prefill": plain.time["prefill"], "decode": plain.time["decode"]}
         if plain.time
@@ -188,7 +189,7 @@ def run(config: Config, folder: RunFolder) -> None:
     prompts, arms = prepare(config, folder.path.parent)
     turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
-    machine = warm_up(arms, prompts[0])
+    machine = warm_up(arms, prompts)
     folder.write_environment(environment(arms, machine))
     method, console = str(config.method), Console()
     tracker = make_tracker(config, folder.path)
@@ -271,10 +272,14 @@ def environment(arms: Arms, machine: dict[str, float]) -> dict[str, Any]:
     )
 
 
-def warm_up(arms: Arms, prompt: Prompt) -> dict[str, float]:
-    """One untimed prompt per arm, then the machine's forward costs (milliseconds by rows) for the environment record."""
-    message = {"role": "user", "content": prompt.turns[0]}
-    ids = arms.target.tokenizer.encode_chat([message], arms.config.decoding.enable_thinking)
+def warm_up(arms: Arms, prompts: Sequence[Prompt]) -> dict[str, float]:
+    """One untimed prompt per arm, then the machine's forward costs (milliseconds by rows) for the environment record.
+
+    The prompt is the first one that the run can decode; {} where there is none.
+    """
+    ids = next(fitting(arms, prompts), None)
+    if ids is None:
+        return {}
     rule = StopRule(WARM_UP_TOKENS, arms.rule.eos_ids)
     sampler = make_sampler(arms.config.decoding, "warm-up")
     with suppress(NonFiniteLogitsError):  # the timed run meets it again, and records it
@@ -282,6 +287,16 @@ def warm_up(arms: Arms, prompt: Prompt) -> dict[str, float]:
         if arms.method.fallback(len(ids), WARM_UP_TOKENS) is None:
             speculate(arms.target, arms.method, ids, sampler, rule, arms.clock())
     return forward_costs(arms.target, ids, sorted({1, 17, arms.method.max_budget + 1}))
+
+
+def fitting(arms: Arms, prompts: Iterable[Prompt]) -> Iterator[list[int]]:
+    """Ids of the first turn of each prompt that passes the length check."""
+    for prompt in prompts:
+        message = {"role": "user", "content": prompt.turns[0]}
+        ids = arms.target.tokenizer.encode_chat([message], arms.config.decoding.enable_thinking)
+        with suppress(PromptTooLongError):
+            check_length(arms, ids)
+            yield ids
 
 
 def forward_costs(target: Target, ids: list[int], rows: list[int], repeats: int = 3) -> dict[str, float]:

@@ -11,6 +11,8 @@ from dartree_exp.metrics import (
     counts,
     is_degenerate,
     point,
+    prompt_sums,
+    prompt_units,
     stage_share,
     survival,
 )
@@ -64,6 +66,7 @@ def test_failures_and_fallbacks_are_counted_not_mixed_in():
     assert point(run, stage_share("draft")) == point(RUN, stage_share("draft")) == 0.25
     assert counts(run) == {
         "n": 3,
+        "copies": 0,
         "turns": 3,
         "failed": 1,
         "fallbacks": 1,
@@ -71,6 +74,24 @@ def test_failures_and_fallbacks_are_counted_not_mixed_in():
         "capped": 0,
         "verdicts": {"exact": 3, "near_tie": 0, "wrong": 0},
     }
+
+
+def test_copies_of_a_prompt_count_once():
+    copies = [sample(f"copy {i}", [2], prompt_sha256="one prompt") for i in range(8)]
+    numbers = counts([*copies, sample("other", [4])])
+    assert (numbers["n"], numbers["copies"], numbers["turns"]) == (2, 7, 9)
+    assert set(prompt_sums(copies, METRICS["tau_macro"])) == {"one prompt"}
+
+
+def test_copies_of_a_dialogue_are_one_prompt_even_where_its_first_turn_failed_in_one():
+    failed = {"error": {"type": "NonFiniteLogitsError"}, "verdict": None}
+    first = [sample("a", [2], prompt_sha256="x"), sample("a", [2], turn=1, prompt_sha256="y")]
+    second = [sample("b", [2], prompt_sha256="x", **failed), sample("b", [2], turn=1, prompt_sha256="y")]
+    assert prompt_units(second + first) == {"a": "x", "b": "x"} and counts(first + second)["n"] == 1
+
+
+def test_milliseconds_a_round():
+    assert point(RUN, "ms_per_round") == pytest.approx(2000 / 3)
 
 
 def test_histogram_and_survival():

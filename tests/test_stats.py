@@ -5,7 +5,18 @@ import pytest
 
 from dartree_exp import stats
 from dartree_exp.metrics import METRICS
-from dartree_exp.stats import LEAST_PAIRS, Estimate, best_of, bootstrap, estimate, paired_difference
+from dartree_exp.stats import (
+    LEAST_PAIRS,
+    NO,
+    NOT_COMPARABLE,
+    TOO_FEW,
+    YES,
+    Estimate,
+    best_of,
+    bootstrap,
+    estimate,
+    paired_difference,
+)
 from sample_records import sample
 
 QUOTIENT = METRICS["tau_macro"].value
@@ -66,17 +77,17 @@ def test_pairing_sees_a_small_steady_difference_that_separate_intervals_hide():
     assert b.high > a.low  # the separate intervals overlap
     paired = paired_difference(better, worse, "tau_macro")
     assert paired.estimate.value == pytest.approx(1) and paired.estimate.low == pytest.approx(1)
-    assert paired.separable and paired.n == 30
+    assert paired.separable == YES and paired.n == 30
     back = paired_difference(worse, better, "tau_macro")
-    assert back.estimate.value == pytest.approx(-1) and back.separable
+    assert back.estimate.value == pytest.approx(-1) and back.separable == YES
 
 
 def test_no_difference_is_not_separable():
     rng = np.random.default_rng(6)
     a, b = run_of(rng.integers(2, 14, 30)), run_of(rng.integers(2, 14, 30))
-    assert not paired_difference(a, b, "tau_macro").separable
+    assert paired_difference(a, b, "tau_macro").separable == NO
     same = paired_difference(a, a, "tau_macro")
-    assert same.estimate == Estimate(0.0, 0.0, 0.0) and not same.separable
+    assert same.estimate == Estimate(0.0, 0.0, 0.0) and same.separable == NO
     assert paired_difference(a, a, "tau_macro", as_ratio=True).estimate == Estimate(1.0, 1.0, 1.0)
 
 
@@ -93,7 +104,7 @@ def test_only_shared_prompts_with_the_same_ids_enter():
     assert paired.n == 2 and paired.mismatched == 1
     assert paired.estimate.value == pytest.approx(1)
     nothing = paired_difference(a, [sample("x", [1])], "tau_macro")
-    assert nothing.n == 0 and nothing.estimate == Estimate(None) and not nothing.separable
+    assert nothing.n == 0 and nothing.estimate == Estimate(None) and nothing.separable == TOO_FEW
 
 
 def test_a_prompt_that_failed_in_one_run_leaves_both():
@@ -137,3 +148,33 @@ def test_a_handful_of_prompts_makes_no_best():
     taus = np.arange(2, 2 + LEAST_PAIRS)
     assert best_of([run_of(taus), run_of(taus + 3)], "tau_macro") == 1
     assert best_of([run_of(taus[1:]), run_of(taus[1:] + 3)], "tau_macro") is None
+
+
+@pytest.mark.parametrize(("prompts", "answer"), [(LEAST_PAIRS - 1, TOO_FEW), (LEAST_PAIRS, YES)])
+def test_separable_needs_as_many_prompts_as_a_best(prompts, answer):
+    taus = np.arange(2, 2 + prompts)
+    paired = paired_difference(run_of(taus + 3), run_of(taus), "tau_macro")
+    assert paired.n == prompts and paired.estimate.low > 0 and paired.separable == answer
+
+
+def test_eight_copies_of_one_prompt_are_one_prompt():
+    taus = np.arange(2, 10)
+    low, high = (run_of(taus + shift, prompt_sha256="one prompt") for shift in (0, 3))
+    assert estimate(high, "tau_macro") == Estimate(8.5, None, None)
+    paired = paired_difference(high, low, "tau_macro")
+    assert (paired.n, paired.estimate, paired.separable) == (1, Estimate(3.0, None, None), TOO_FEW)
+    assert best_of([high, low], "tau_macro") is None
+    # Copies beside seven others: drawn together, they weigh as the one prompt that they are.
+    mixed = [*run_of(np.full(7, 4)), *(sample(f"copy {i}", [9], prompt_sha256="one prompt") for i in range(8))]
+    apart = [*run_of(np.full(7, 4)), *(sample(f"copy {i}", [9]) for i in range(8))]
+    together, single = estimate(mixed, "tau_macro"), estimate(apart, "tau_macro")
+    assert together.value == single.value and together.high - together.low > single.high - single.low
+
+
+def test_times_that_may_not_be_compared_are_neither_separable_nor_the_best():
+    taus = np.arange(2, 12)
+    slow, fast = run_of(taus, seconds=2.0), run_of(taus, seconds=1.0)
+    paired = paired_difference(fast, slow, "speedup", comparable=False)
+    assert paired.estimate.low > 0 and paired.separable == NOT_COMPARABLE
+    assert best_of([fast, slow], "speedup") == 0
+    assert best_of([fast, slow], "speedup", comparable=False) is None

@@ -132,19 +132,40 @@ METRICS: dict[str, Metric] = {
             _seconds_per_token,
             _double_quotient,
         ),
+        Metric(
+            "ms_per_round",
+            "decode milliseconds / rounds, over turns that had a round",
+            _per_round(lambda s: 1e3 * s.time["decode"]),
+            _quotient,
+        ),
         Metric("tokens_per_second", "tokens after the first / decode seconds", _own_speed, _quotient),
         Metric("ar_tokens_per_second", "the same for lean AR", _ar_speed, _quotient),
     )
 }
 
 
+def prompt_units(samples: Iterable[SampleRecord]) -> dict[str, str]:
+    """Prompt id -> what is drawn as one in a bootstrap and counted once: the hash of its rendered first turn.
+
+    Copies of a prompt under other ids are one prompt: they say nothing about what other prompts would give.
+    """
+    first: dict[str, SampleRecord] = {}
+    for sample in samples:
+        if sample.id not in first or sample.turn < first[sample.id].turn:
+            first[sample.id] = sample
+    return {id: sample.prompt_sha256 for id, sample in first.items()}
+
+
 def prompt_sums(samples: Iterable[SampleRecord], metric: Metric) -> dict[str, np.ndarray]:
-    """float64 [C] sums of the metric's columns per prompt id, over turns and repeats; silent prompts are left out."""
+    """float64 [C] sums of the metric's columns per distinct prompt, over turns, repeats and copies; silent ones left out."""
+    samples = list(samples)
+    units = prompt_units(samples)
     sums: dict[str, np.ndarray] = {}
     for sample in samples:
         columns = metric.columns(sample)
         if columns is not None:
-            sums[sample.id] = sums.get(sample.id, 0.0) + np.asarray(columns, float)
+            unit = units[sample.id]
+            sums[unit] = sums.get(unit, 0.0) + np.asarray(columns, float)
     return sums
 
 
@@ -159,14 +180,19 @@ def point(samples: Iterable[SampleRecord], metric: Metric | str) -> float | None
 def counts(samples: Sequence[SampleRecord]) -> dict[str, int | dict[str, int]]:
     """How many prompts, turns, failures and so on stand behind the numbers.
 
-    `n` prompts with at least one turn that did not fail, `turns` those turns, `failed` turns with an error (in no
+    `n` distinct prompts with at least one turn that did not fail, `copies` further ids with one of these prompts,
+    `turns` the turns of all of them, `failed` turns with an error (in no
     other number), `fallbacks` turns decoded by AR because the drafter could not take them, `degenerate` turns that
     run in a loop, `capped` turns that ended at the length cap, `verdicts` of the lossless check.
     """
     good = [s for s in samples if s.error is None]
+    units = prompt_units(samples)
+    ids = {s.id for s in good}
+    n = len({units[id] for id in ids})
     verdicts = Counter(s.verdict for s in good)
     return {
-        "n": len({s.id for s in good}),
+        "n": n,
+        "copies": len(ids) - n,
         "turns": len(good),
         "failed": len(samples) - len(good),
         "fallbacks": sum(s.fallback is not None for s in good),

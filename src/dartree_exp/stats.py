@@ -1,7 +1,7 @@
 """Intervals: a seeded percentile bootstrap over prompts, paired by prompt where two runs are compared.
 
-The unit is the prompt, not the turn or the round: turns of a dialogue and rounds of an answer depend on each other,
-and a user wants to know what other prompts would give.
+The unit is the distinct prompt, not the turn or the round: turns of a dialogue and rounds of an answer depend on each
+other, copies of a prompt say nothing new, and a user wants to know what other prompts would give.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from dartree_exp.metrics import METRICS, Metric, prompt_sums, ratio
+from dartree_exp.metrics import METRICS, Metric, prompt_sums, prompt_units, ratio
 from dartree_exp.records.schema import SampleRecord
 
 LEVEL, REPLICATES, SEED = 0.95, 5000, 0
-LEAST_PAIRS = (
-    6  # for a best: of five prompts, all have one sign by chance in 6 % of cases, too often for any 95 % claim
-)
+# Of five prompts, all have one sign by chance in 6 % of cases, too often for any 95 % claim.
+LEAST_PAIRS = 6
+YES, NO, TOO_FEW, NOT_COMPARABLE = "yes", "no", "too few", "not comparable"
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Estimate:
 class Paired:
     """A difference or ratio of two runs over the prompts they share.
 
-    `n` prompts entered; `mismatched` turns share an id but not the prompt, so they were left out.
-    `separable`: the interval excludes "no difference".
+    `n` distinct prompts entered; `mismatched` turns share an id but not the prompt, so they were left out.
+    `separable`: the answer of the function of that name.
     """
 
     estimate: Estimate
     n: int
     mismatched: int
-    separable: bool
+    separable: str
 
 
 def estimate(samples: Iterable[SampleRecord], metric: Metric | str) -> Estimate:
@@ -66,49 +66,75 @@ def bootstrap(table: np.ndarray, value: Callable[[np.ndarray], np.ndarray]) -> E
     return _interval(float(value(table.sum(0))), value(_weights(len(table)) @ table) if len(table) > 1 else None)
 
 
+def separable(estimate: Estimate, n: int, *, none: float, comparable: bool = True) -> str:
+    """Whether a paired number differs from `none`, "no difference": the one rule for every table, file and mark.
+
+    Args:
+        estimate: the difference or ratio with its interval.
+        n: distinct prompts behind it.
+        none: 0 of a difference, 1 of a ratio.
+        comparable: False for times that were not taken under the same conditions.
+
+    Returns:
+        YES or NO (the interval excludes `none` or not), TOO_FEW below LEAST_PAIRS prompts, or NOT_COMPARABLE.
+    """
+    if not comparable:
+        return NOT_COMPARABLE
+    if n < LEAST_PAIRS or estimate.low is None or estimate.high is None:
+        return TOO_FEW
+    return NO if estimate.low <= none <= estimate.high else YES
+
+
 def paired_difference(
-    run_a: Sequence[SampleRecord], run_b: Sequence[SampleRecord], metric: Metric | str, *, as_ratio: bool = False
+    run_a: Sequence[SampleRecord],
+    run_b: Sequence[SampleRecord],
+    metric: Metric | str,
+    *,
+    as_ratio: bool = False,
+    comparable: bool = True,
 ) -> Paired:
     """`metric` of run A minus that of run B (or A / B), both resampled with the same prompts.
 
     Only turns that both runs decoded, from the same prompt ids by their hash, and that count for the metric in both.
+    comparable: as in `separable`.
     """
     metric = _metric(metric)
     rows_a, rows_b = _by_turn(run_a, metric), _by_turn(run_b, metric)
     shared = [key for key in rows_a if key in rows_b]
     same = [key for key in shared if rows_a[key][0] == rows_b[key][0]]
-    ids = list(dict.fromkeys(key[0] for key in same))
-    place = {id: index for index, id in enumerate(ids)}
+    units = prompt_units(run_a)
+    prompts = list(dict.fromkeys(units[id] for id, _ in same))
+    place = {prompt: index for index, prompt in enumerate(prompts)}
     tables = []
     for rows in (rows_a, rows_b):
         width = len(rows[same[0]][1]) if same else 0
-        table = np.zeros((len(ids), width))
+        table = np.zeros((len(prompts), width))
         for key in same:
-            table[place[key[0]]] += rows[key][1]
+            table[place[units[key[0]]]] += rows[key][1]
         tables.append(table)
     mismatched = len(shared) - len(same)
-    if not ids:
-        return Paired(Estimate(None), 0, mismatched, False)
+    none = 1.0 if as_ratio else 0.0
+    if not prompts:
+        nothing = Estimate(None)
+        return Paired(nothing, 0, mismatched, separable(nothing, 0, none=none, comparable=comparable))
 
     def combine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return ratio(a, b) if as_ratio else a - b
 
     a, b = tables
     replicates = None
-    if len(ids) > 1:
-        weights = _weights(len(ids))
+    if len(prompts) > 1:
+        weights = _weights(len(prompts))
         replicates = combine(metric.value(weights @ a), metric.value(weights @ b))
     result = _interval(float(combine(metric.value(a.sum(0)), metric.value(b.sum(0)))), replicates)
-    none = 1.0 if as_ratio else 0.0
-    separable = result.low is not None and result.high is not None and not result.low <= none <= result.high
-    return Paired(result, len(ids), mismatched, separable)
+    answer = separable(result, len(prompts), none=none, comparable=comparable)
+    return Paired(result, len(prompts), mismatched, answer)
 
 
-def best_of(runs: Sequence[Sequence[SampleRecord]], metric: Metric | str) -> int | None:
-    """Index of the run that beats every other one: each paired difference's interval lies above zero.
+def best_of(runs: Sequence[Sequence[SampleRecord]], metric: Metric | str, *, comparable: bool = True) -> int | None:
+    """Index of the run that beats every other one: each paired difference is `separable` and above zero.
 
-    None below two runs, or where some difference cannot be told from zero or has fewer than LEAST_PAIRS prompts: then
-    no run is the best.
+    None below two runs, or where some difference is not: then no run is the best.
     """
     # A run for which the number is not defined (plain decoding has no tau) has no claim to be the best.
     values = {i: v for i, samples in enumerate(runs) if (v := estimate(samples, metric).value) is not None}
@@ -116,8 +142,8 @@ def best_of(runs: Sequence[Sequence[SampleRecord]], metric: Metric | str) -> int
         return None
     leader = max(values, key=values.__getitem__)
     for rival in values.keys() - {leader}:
-        paired = paired_difference(runs[leader], runs[rival], metric)
-        if paired.n < LEAST_PAIRS or paired.estimate.low is None or paired.estimate.low <= 0:
+        paired = paired_difference(runs[leader], runs[rival], metric, comparable=comparable)
+        if paired.separable != YES or (paired.estimate.low or 0.0) <= 0:
             return None
     return leader
 

@@ -69,12 +69,15 @@ def test_branch_ranks_divide_what_was_taken_by_what_was_offered():
         more = dict(tree_depth=2, tokens_advanced=1 + len(places), emitted=1, start=3)
         return RoundRecord(id=id, turn=0, round=0, **r, **more, accepted_places=places, path_children=children)
 
-    points = branch_estimates([at("a", [0, 1], [2, 3, 0]), at("b", [], [2])])
+    points = branch_estimates([at("a", [0, 1], [2, 3, 0]), at("b", [], [2])], {"a": "a", "b": "b"})
     # Place 0 was offered three times and taken once, place 1 likewise, place 2 was offered once and not taken.
     assert [p.value for p in points] == pytest.approx([1 / 3, 1 / 3, 0])
+    assert points[1].low is not None
+    copies = branch_estimates([at("a", [0, 1], [2, 3, 0]), at("b", [], [2])], {"a": "same", "b": "same"})
+    assert [p.value for p in copies] == [p.value for p in points] and copies[1].low is None
     old = at("c", [], [1])
     old.accepted_places = old.path_children = None
-    assert branch_estimates([old]) == []
+    assert branch_estimates([old], {"a": "a"}) == []
 
 
 def test_equal_data_gives_equal_svg_without_a_network_address():

@@ -72,3 +72,18 @@ def test_the_command_writes_the_table(sweep, capsys):
         and "swapping drafter" in capsys.readouterr().out
     )
     assert main([str(sweep), "--swap", "nothing"]) == 2 and not (sweep / "swap_nothing.md").exists()
+
+
+def test_too_few_prompts_and_copies_of_one_are_said_to_be_too_few(tmp_path):
+    for name, shift in (("domino", 0), ("dspark", 2)):
+        few = mini_run(shift, prompts=2)[:5]
+        write_run(tmp_path / "few" / name, few, method=name, drafter__name=name)
+        copies = mini_run(shift, prompts=4)[:8]
+        for record in copies:
+            record.prompt_sha256 = "one prompt"
+        write_run(tmp_path / "copies" / name, copies, method=name, drafter__name=name)
+    for folder, n in (("few", "5"), ("copies", "1")):
+        [table] = swap_tables(find_runs(tmp_path / folder), "drafter")
+        [row] = table.rows
+        assert [row[0].text, row[2].text, row[-1].text] == ["dspark", n, "too few"]
+        assert any("of 0 comparisons of equals" in note for note in table.notes)

@@ -54,7 +54,7 @@ def test_the_footer_says_what_a_number_needs(tmp_path):
         "tau macro: mean over turns of the turn's mean",
         "tau micro: tokens advanced / rounds",
         "speedup: AR decode seconds per token after the first",
-        "95% percentile bootstrap over prompts, 5000 resamples; n counts prompts",
+        "95% percentile bootstrap over prompts, 5000 resamples of distinct prompts; n counts them",
         "tokens/s against 25.0 of lean AR",
     ):
         assert piece in text

@@ -17,18 +17,15 @@ from dartree_exp.config.schema import METHODS
 from dartree_exp.metrics import counts
 from dartree_exp.records import RecordError, Run, SampleRecord
 from dartree_exp.records.files import write_atomic
-from dartree_exp.report import footer
+from dartree_exp.report import claims, footer
 from dartree_exp.report.labels import Group, group_runs, method_names
-from dartree_exp.report.table import NONE, Cell, Table, interval
+from dartree_exp.report.table import NONE, Cell, Table, interval, lines
 from dartree_exp.report.tables import also, lossless, method_of
-from dartree_exp.stats import LEAST_PAIRS, best_of, estimate, paired_difference
+from dartree_exp.stats import estimate, paired_difference
 
 HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
 _TAU, _SPEEDUP = HEADERS.index("tau macro"), HEADERS.index("speedup")
-BEST = (
-    "bold: the best, where the interval of its paired difference to every other row lies above zero, "
-    f"over {LEAST_PAIRS} prompts or more; else none is bold"
-)
+ROUND = "ms a round"
 
 
 def comparison(
@@ -88,44 +85,51 @@ def refuse_lossy_beside_exact(runs: Sequence[Run]) -> None:
 
 def _overall(group: Group, base: int) -> Table:
     mismatched = max(paired_difference(r.samples, group.runs[base].samples, "tau_macro").mismatched for r in group.runs)
+    shared = any(footer.shared_baseline(run) for run in group.runs)
     notes = [
         *_caveats(group),
         *_warnings(group, mismatched),
         *footer.stamp(group.runs),
         f"Δ tau and tau ratio: against {group.names[base]}, paired by prompt",
-        BEST,
-        *footer.definitions("tau_macro", "speedup"),
+        *claims.notes(group.runs),
+        *footer.definitions("tau_macro", "speedup", *["ms_per_round"] * shared),
     ]
-    return Table(title("comparison", group), HEADERS, _rows(group, base, "all"), notes)
+    headers = [*HEADERS[:_SPEEDUP], *[ROUND] * shared, *HEADERS[_SPEEDUP:]]
+    return Table(title("comparison", group), headers, _rows(group, base, "all"), notes)
 
 
 def _rows(group: Group, base: int, category: str) -> list[list[Cell]]:
+    """Of every run; where plain decoding was timed apart, milliseconds a round have a column, else they go to the CSV."""
     samples = [of_category(run.samples, category) for run in group.runs]
+    fair = claims.comparable(group.runs, "speedup")
     rows = [
-        _row(name, run, rows, None if i == base else samples[base], category)
+        _row(name, run, rows, None if i == base else samples[base], category, fair)
         for i, (name, run, rows) in enumerate(zip(group.names, group.runs, samples, strict=True))
     ]
-    _mark(rows, _TAU, samples, "tau_macro")
-    if _one_machine(group.runs):
-        _mark(rows, _SPEEDUP, samples, "speedup")
+    claims.mark_best(rows, _TAU, group.runs, samples, "tau_macro")
+    claims.mark_best(rows, _SPEEDUP, group.runs, samples, "speedup")
+    shared = any(footer.shared_baseline(run) for run in group.runs)
+    for row, time in zip(rows, claims.round_times(group.runs, samples), strict=True):
+        if shared:
+            row.insert(_SPEEDUP, time)
+        else:
+            row[_SPEEDUP] = replace(row[_SPEEDUP], values={**row[_SPEEDUP].values, **time.values})
     return rows
 
 
-def _mark(rows: list[list[Cell]], column: int, samples: Sequence[Sequence[SampleRecord]], metric: str) -> None:
-    """Make the cell of the best row bold. Wrong outputs are no result: a row that has some never is the best."""
-    best = best_of(samples, metric)
-    if best is not None and not any(s.verdict == "wrong" for s in samples[best]):
-        rows[best][column] = replace(rows[best][column], best=True)
-
-
 def _row(
-    name: str, run: Run, samples: Sequence[SampleRecord], reference: Sequence[SampleRecord] | None, category: str
+    name: str,
+    run: Run,
+    samples: Sequence[SampleRecord],
+    reference: Sequence[SampleRecord] | None,
+    category: str,
+    fair: bool,
 ) -> list[Cell]:
     numbers = counts(samples)
     speedup = interval("speedup", estimate(samples, "speedup").to_dict(), "×")
     micro = interval("tau_micro", estimate(samples, "tau_micro").to_dict())
     # Not shown, for it compares two machines' moods as well; in the CSV for whoever wants it.
-    speedup_ratio = paired_cell("speedup_ratio", samples, reference, "speedup", as_ratio=True)
+    speedup_ratio = paired_cell("speedup_ratio", samples, reference, "speedup", as_ratio=True, comparable=fair)
     return [
         _name(name, run, category),
         Cell(str(numbers["n"]), {"n": numbers["n"], "turns": numbers["turns"]}),
@@ -153,17 +157,22 @@ def _name(name: str, run: Run, category: str) -> Cell:
 
 
 def paired_cell(
-    key: str, samples: Sequence[SampleRecord], reference: Sequence[SampleRecord] | None, metric: str, as_ratio: bool
+    key: str,
+    samples: Sequence[SampleRecord],
+    reference: Sequence[SampleRecord] | None,
+    metric: str,
+    as_ratio: bool,
+    comparable: bool = True,
 ) -> Cell:
     """Difference or ratio against the baseline; says how many prompts both runs share where it is not all of them."""
     if reference is None:
         return Cell("baseline")
-    paired = paired_difference(samples, reference, metric, as_ratio=as_ratio)
+    paired = paired_difference(samples, reference, metric, as_ratio=as_ratio, comparable=comparable)
     cell = interval(key, paired.estimate.to_dict(), sign=not as_ratio)
     values = {**cell.values, f"{key}_n": paired.n, f"{key}_separable": paired.separable}
     if paired.n in (0, counts(samples)["n"]):
         return replace(cell, values=values)
-    return _lines(replace(cell, values=values), f"n = {paired.n}")
+    return lines(replace(cell, values=values), f"n = {paired.n}")
 
 
 def _by_category(group: Group, categories: Sequence[str]) -> Table:
@@ -172,8 +181,8 @@ def _by_category(group: Group, categories: Sequence[str]) -> Table:
         samples = [of_category(run.samples, category) for run in group.runs]
         for row, chosen in zip(rows, samples, strict=True):
             row.append(_counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen))
-        _mark(rows, column, samples, "tau_macro")
-    notes = [*footer.stamp(group.runs), BEST, *footer.definitions("tau_macro")]
+        claims.mark_best(rows, column, group.runs, samples, "tau_macro")
+    notes = [*footer.stamp(group.runs), claims.BEST, *footer.definitions("tau_macro")]
     return Table(title("tau macro by category", group), ["run", *categories], rows, notes)
 
 
@@ -189,9 +198,10 @@ def _overview(groups: Sequence[Group]) -> Table:
             shown = [f"{x.value:.2f}{unit}" if x.value is not None else NONE for x, unit in ((tau, ""), (speedup, "×"))]
             values = {"tau_macro": tau.value, "speedup": speedup.value}
             rows[names[run.path]][column] = _counted(Cell("\n".join(shown), values, " / ".join(shown)), run.samples)
-        _mark([rows[names[run.path]] for run in group.runs], column, [run.samples for run in group.runs], "tau_macro")
+        marked = [rows[names[run.path]] for run in group.runs]
+        claims.mark_best(marked, column, group.runs, [run.samples for run in group.runs], "tau_macro")
     notes = [
-        "tau macro, then speedup; intervals in the tables below; bold: best tau, by the same rule as there",
+        "tau macro, then speedup; intervals in the tables below; bold: the best tau, by the rule given there",
         *footer.stamp([run for group in groups for run in group.runs]),
         *footer.definitions("tau_macro", "speedup"),
     ]
@@ -205,12 +215,7 @@ def _counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:
     said += [
         f"{numbers[key]} {word}" for key, word in (("degenerate", "looping"), ("capped", "capped")) if numbers[key]
     ]
-    return _lines(cell, *said)
-
-
-def _lines(cell: Cell, *more: str) -> Cell:
-    text = "\n".join([cell.text, *more])
-    return replace(cell, text=text, markdown=", ".join([cell.markdown or cell.text, *more]))
+    return lines(cell, *said)
 
 
 def title(what: str, group: Group) -> str:
@@ -230,8 +235,6 @@ def _caveats(group: Group) -> list[str]:
 
 def _warnings(group: Group, mismatched: int) -> list[str]:
     notes = []
-    if not _one_machine(group.runs):
-        notes.append("not all runs are from the same machine, threads or dtype: do not compare their speedups")
     if group.hidden:
         notes.append(f"settings that differ besides those in the names: {', '.join(group.hidden)}")
     if mismatched:
@@ -239,10 +242,6 @@ def _warnings(group: Group, mismatched: int) -> list[str]:
             f"up to {mismatched} turns share an id with the baseline but not the prompt; differences leave them out"
         )
     return notes
-
-
-def _one_machine(runs: Sequence[Run]) -> bool:
-    return len({footer.machine(run.environment) for run in runs}) == 1
 
 
 def of_category(samples: Sequence[SampleRecord], category: str) -> list[SampleRecord]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dartree_exp.metrics import Metric, ratio, stage_milliseconds
+from dartree_exp.metrics import Metric, prompt_units, ratio, stage_milliseconds
 from dartree_exp.records import RoundRecord, Run, SampleRecord
 from dartree_exp.report import footer
 from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
@@ -157,7 +157,8 @@ def _round_plots(group: Group) -> Iterator[Plot]:
     rounds: dict[str, list[RoundRecord]] = defaultdict(list)
     for name, run in zip(_line_names(drafting), drafting, strict=True):
         rounds[name] += run.rounds
-    branching = {name: shares for name, r in rounds.items() if len(shares := branch_estimates(r)) > 1}
+    units = prompt_units(sample for run in drafting for sample in run.samples)
+    branching = {name: shares for name, r in rounds.items() if len(shares := branch_estimates(r, units)) > 1}
     if branching:
         yield Plot(
             "branches",
@@ -212,10 +213,13 @@ def survival_estimates(samples: Sequence[SampleRecord]) -> list[Estimate]:
     return [estimate(samples, at(d)) for d in range(1, longest + 1)]
 
 
-def branch_estimates(rounds: Sequence[RoundRecord], most: int = MOST_PLACES) -> list[Estimate]:
+def branch_estimates(
+    rounds: Sequence[RoundRecord], units: Mapping[str, str], most: int = MOST_PLACES
+) -> list[Estimate]:
     """By place among siblings: nodes accepted / nodes offered below the accepted path, with intervals over prompts.
 
     Rounds of older records, which do not say it, are left out. A node is offered where its parent was reached.
+    units: `metrics.prompt_units` of the samples.
     """
     tables: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((most, 2)))
     for r in rounds:
@@ -223,9 +227,9 @@ def branch_estimates(rounds: Sequence[RoundRecord], most: int = MOST_PLACES) -> 
             continue
         for place in r.accepted_places:
             if place < most:
-                tables[r.id][place, 0] += 1
+                tables[units[r.id]][place, 0] += 1
         for children in r.path_children:
-            tables[r.id][: min(children, most), 1] += 1
+            tables[units[r.id]][: min(children, most), 1] += 1
     if not tables:
         return []
     stacked = np.stack(list(tables.values()))  # [P, places, 2]

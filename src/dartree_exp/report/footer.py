@@ -27,7 +27,7 @@ def definitions(*names: str) -> list[str]:
     notes = [f"{name.replace('_', ' ')}: {METRICS[name].definition}" for name in names]
     return [
         *notes,
-        f"[low, high]: {INTERVAL}, {REPLICATES} resamples; n counts prompts",
+        f"[low, high]: {INTERVAL}, {REPLICATES} resamples of distinct prompts; n counts them",
     ]
 
 
@@ -73,6 +73,11 @@ def stamp(runs: Sequence[Run]) -> list[str]:
     ]
 
 
+def shared_baseline(run: Run) -> bool:
+    """Whether plain decoding was timed once for a sweep, apart from this run."""
+    return setting(run.config, "baseline") == "shared"
+
+
 def beside(config: Mapping[str, Any]) -> str:
     """Where plain decoding was timed."""
     return "of the sweep, timed apart" if setting(config, "baseline") == "shared" else "in the same process"
@@ -91,7 +96,7 @@ def caveats(run: Run) -> list[str]:
         notes.append("resumed on another machine or with other versions: times are mixed")
     if setting(run.config, "protocol") == "paper":
         notes.append("protocol=paper: the first draft of every answer is left out of the decode time, as in the papers")
-    if setting(run.config, "baseline") == "shared":
+    if shared_baseline(run):
         notes.append(
             "baseline=shared: plain decoding was timed once per prompt for the whole sweep, not beside this method"
         )

@@ -8,12 +8,12 @@ from itertools import combinations
 from pathlib import Path
 
 from dartree_exp.records import RecordError, Run
-from dartree_exp.report import footer
+from dartree_exp.report import claims, footer
 from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact, title
 from dartree_exp.report.labels import Group, compared, group_runs
 from dartree_exp.report.table import Cell, Table
 from dartree_exp.report.tables import method_of
-from dartree_exp.stats import LEVEL
+from dartree_exp.stats import LEVEL, TOO_FEW
 
 HEADERS = ("run", "against", "n", "Δ tau", "tau ratio", "separable")
 
@@ -49,11 +49,12 @@ def _table(group: Group, key: str) -> Table | None:
     ]
     if not rows:
         return None
+    judged = sum(row[-1].text != TOO_FEW for row in rows)
     notes = [
         f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} alone; "
         "the higher tau stands first",
-        f"separable: the {LEVEL:.0%} interval of Δ tau excludes zero; of {len(rows)} comparisons of equals about "
-        f"{(1 - LEVEL) * len(rows):.1f} would look separable by chance",
+        f"separable: {claims.SEPARABLE}; of {judged} comparisons of equals about {(1 - LEVEL) * judged:.1f} would look "
+        "separable by chance",
         *footer.stamp(group.runs),
         *footer.definitions("tau_macro"),
     ]
@@ -79,5 +80,5 @@ def _row(names: Mapping[Path, str], before: Run, after: Run) -> list[Cell]:
         Cell(str(n), {"n": n}),
         difference,
         paired_cell("tau_ratio", after.samples, before.samples, "tau_macro", as_ratio=True),
-        Cell("yes" if separable else "no"),
+        Cell(separable),
     ]

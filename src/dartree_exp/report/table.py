@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich import box
@@ -25,7 +25,7 @@ class Cell:
         values: CSV column -> value.
         markdown: in Markdown; None joins the lines of `text`.
         style: rich style in the terminal.
-        best: shown in bold everywhere; see `stats.best_of`.
+        best: its first line is bold everywhere; see `claims.mark_best`.
     """
 
     text: str
@@ -64,7 +64,7 @@ class Table:
             drawn.add_column(Text(header), justify=justify, overflow="fold", no_wrap=whole)
         for index, row in enumerate(self.rows):
             drawn.add_row(
-                *(Text(cell.text, style=f"bold {cell.style}".strip() if cell.best else cell.style) for cell in row),
+                *map(_drawn, row),
                 end_section=index in self.rules,
             )
         if not console.is_terminal:
@@ -112,9 +112,23 @@ def interval(name: str, estimate: Mapping[str, float | None], unit: str = "", si
     return Cell(f"{shown}\n{low:{style}}…{high:{style}}", values, f"{shown} [{low:{style}}, {high:{style}}]")
 
 
+def lines(cell: Cell, *more: str) -> Cell:
+    """The cell with further lines below it."""
+    text = "\n".join([cell.text, *more])
+    return replace(cell, text=text, markdown=", ".join([_joined(replace(cell, best=False)), *more]))
+
+
+def _drawn(cell: Cell) -> Text:
+    text = Text(cell.text, style=cell.style)
+    if cell.best:
+        text.stylize("bold", 0, len(cell.text.split("\n")[0]))
+    return text
+
+
 def _joined(cell: Cell) -> str:
-    text = ", ".join(cell.text.split("\n")) if cell.markdown is None else cell.markdown
-    return f"**{text}**" if cell.best else text
+    head, *rest = cell.text.split("\n")
+    text = ", ".join([head, *rest]) if cell.markdown is None else cell.markdown
+    return f"**{head}**{text.removeprefix(head)}" if cell.best and text.startswith(head) else text
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -78,8 +78,8 @@ def lossless(numbers: Mapping[str, Any]) -> Cell:
 
 
 def also(numbers: Mapping[str, Any]) -> Cell:
-    """Counts that qualify a row: failures, fallbacks, loops, answers that ended at the cap."""
-    names = {"failed": "failed", "fallbacks": "by AR", "degenerate": "looping", "capped": "capped"}
+    """Counts that qualify a row: copies of other prompts, failures, fallbacks, loops, answers that ended at the cap."""
+    names = {"copies": "copies", "failed": "failed", "fallbacks": "by AR", "degenerate": "looping", "capped": "capped"}
     shown = [f"{numbers[key]} {name}" for key, name in names.items() if numbers[key]]
     return Cell("\n".join(shown) or NONE, {key: numbers[key] for key in names})
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from dartree_exp.metrics import prompt_units
 from dartree_exp.records import Run
 from dartree_exp.report import footer
 from dartree_exp.report.figures import Plot
@@ -80,9 +81,7 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
     """What stands in large type: value, label, remark."""
     verdicts = Counter(s.verdict for run in runs for s in run.samples if s.error is None)
     done = sum(run.state == "DONE" for run in runs)
-    prompts = len(
-        {(footer.setting(r.config, "benchmark.name"), s.id) for r in runs for s in r.samples if s.error is None}
-    )
+    prompts = len({(footer.setting(run.config, "benchmark.name"), id) for run in runs for id in _distinct(run)})
     unlike = [f"{verdicts['near_tie']} near ties"] * bool(verdicts["near_tie"])
     unlike += [f"{verdicts['wrong']} wrong"] * bool(verdicts["wrong"])
     facts = [
@@ -98,6 +97,12 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
                 if row[column].best:
                     facts.append((row[column].text.split("\n")[0], label, str(row[0].values["run"])))
     return facts
+
+
+def _distinct(run: Run) -> Iterable[str]:
+    """One id for each distinct prompt that was decoded; ids, for another target renders the same prompt differently."""
+    units = prompt_units(s for s in run.samples if s.error is None)
+    return {unit: id for id, unit in reversed(units.items())}.values()
 
 
 def _ended(runs: Sequence[Run]) -> str:

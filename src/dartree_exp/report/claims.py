@@ -1,0 +1,81 @@
+"""What a table may claim: which row is the best, which differences are separable, whether its times may be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dartree_exp.records import Run, SampleRecord
+from dartree_exp.report import footer
+from dartree_exp.report.table import Cell, interval, lines
+from dartree_exp.report.tables import method_of
+from dartree_exp.stats import LEAST_PAIRS, LEVEL, best_of, estimate
+
+TIMES = ("speedup", "speedup_macro", "ms_per_round", "tokens_per_second", "ar_tokens_per_second")
+SEPARABLE = (
+    f"the {LEVEL:.0%} interval of the paired difference excludes zero, over {LEAST_PAIRS} distinct prompts or more"
+)
+BEST = (
+    f"bold: the best, separable from every other row ({SEPARABLE}); else none is bold. Plain decoding (ar) and runs with "
+    "wrong outputs or without an end never are"
+)
+
+
+def against_times(runs: Sequence[Run]) -> list[str]:
+    """Why the times of these runs prove nothing about which is the faster; empty where they may be compared."""
+    apart = "plain decoding was not timed beside each method (baseline=shared)"
+    return [apart] * any(footer.shared_baseline(run) for run in runs) + _unlike(runs)
+
+
+def _unlike(runs: Sequence[Run]) -> list[str]:
+    reasons = []
+    if len({footer.machine(run.environment) for run in runs}) > 1:
+        reasons.append("not all runs are from the same machine, threads or dtype")
+    if any(run.environment.get("earlier") for run in runs):
+        reasons.append("a run was resumed on another machine or with other versions")
+    return reasons
+
+
+def comparable(runs: Sequence[Run], metric: str) -> bool:
+    """Whether differences of the metric between these runs may be called separable."""
+    return metric not in TIMES or not against_times(runs)
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """What bold means here, and why no time is bold where none may be."""
+    found = [BEST]
+    if reasons := against_times(runs):
+        found.append(f"no speed is bold or separable: {'; '.join(reasons)}")
+    if any(footer.shared_baseline(run) for run in runs) and not _unlike(runs):
+        found.append("rank: by milliseconds a round, which need no plain decoding beside them; lower is faster")
+    return found
+
+
+def mark_best(
+    rows: Sequence[list[Cell]], column: int, runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]], metric: str
+) -> None:
+    """Make the cell of the best row bold, where there is one that may be.
+
+    samples: of each run, those behind its row.
+    """
+    best = best_of(samples, metric, comparable=comparable(runs, metric))
+    if best is not None and may_be_best(runs[best]):
+        rows[best][column] = replace(rows[best][column], best=True)
+
+
+def may_be_best(run: Run) -> bool:
+    """Plain decoding is what the others are measured by; wrong outputs and runs without an end are no result."""
+    return method_of(run) != "ar" and run.state == "DONE" and not any(s.verdict == "wrong" for s in run.samples)
+
+
+def round_times(runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]]) -> list[Cell]:
+    """Milliseconds a round of each run; where all are from one machine, with the rank among those that may be the best."""
+    times = [estimate(chosen, "ms_per_round") for chosen in samples]
+    cells = [interval("ms_per_round", time.to_dict()) for time in times]
+    values = {i: time.value for i, time in enumerate(times) if time.value is not None and may_be_best(runs[i])}
+    if _unlike(runs) or len(values) < 2:
+        return cells
+    for rank, index in enumerate(sorted(values, key=values.__getitem__), start=1):
+        shown = lines(cells[index], f"rank {rank}")
+        cells[index] = replace(shown, values={**shown.values, "ms_per_round_rank": rank})
+    return cells

@@ -112,7 +112,7 @@ def test_capture_resumes_in_parts_and_counts_bytes(tiny, tmp_path, capsys):
     options = ["--target", str(tiny.target), "--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
     run = ["--data", str(tiny.data), "--out", str(tmp_path), *options]
     assert capture([*run, "--part", "1/2"]) == 0
-    made = sorted(p.name for p in tmp_path.iterdir())
+    made = sorted(p.name for p in tmp_path.glob("*.safetensors"))
     assert made == ["shard_0001.safetensors", "shard_0003.safetensors"]
     before = (tmp_path / made[0]).stat().st_mtime_ns
     assert capture(run) == 0
@@ -121,7 +121,7 @@ def test_capture_resumes_in_parts_and_counts_bytes(tiny, tmp_path, capsys):
         mine, reference = (read_shard(shard_path(f, number), (0, 2)) for f in (tmp_path, tiny.features))
         assert mine.names == reference.names
         assert torch.equal(mine.features, reference.features)
-    size = sum(p.stat().st_size for p in tmp_path.iterdir())
+    size = sum(p.stat().st_size for p in tmp_path.glob("*.safetensors"))
     groups = plan_shards(load_samples(tiny.data), 2, 12, 0)
     assert estimated_bytes(groups, 64) == pytest.approx(size, rel=0.1)
 

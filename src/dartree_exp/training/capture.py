@@ -19,6 +19,7 @@ from torch import Tensor
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.features import FeatureForward
+from dartree_exp.training.provenance import begin_features, target_folder, target_record
 from dartree_exp.training.shards import shard_path, write_shard
 
 FREE_MARGIN = 2 * 1024**3  # bytes left for everything else on the disk
@@ -84,11 +85,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the hold-out and the order")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    if args.target is None:
-        from dartree_exp.models.fetch import ensure
-
-        args.target = ensure("smollm2_135m")
-    forward = FeatureForward(args.target, tuple(args.taps), bf16=cpu_has_bf16())
+    target = target_folder(args.target)
+    forward = FeatureForward(target, tuple(args.taps), bf16=cpu_has_bf16())
     groups = plan_shards(load_samples(args.data), args.holdout, args.shard_size, args.seed)[: args.limit]
     args.out.mkdir(parents=True, exist_ok=True)
     todo = [i for i in range(len(groups)) if not shard_path(args.out, i).exists()]
@@ -100,6 +98,8 @@ def main(argv: list[str] | None = None) -> int:
     if need + FREE_MARGIN > free:
         print(f"not enough space in {args.out}: {need / 1e9:.1f} GB needed; --limit captures a part", file=sys.stderr)
         return 1
+    settings = {"target": target_record(target), "taps": args.taps, "holdout": args.holdout, "seed": args.seed}
+    begin_features(args.out, args.data, {**settings, "shard_size": args.shard_size})
     index, count = args.part
     began, tokens = time.perf_counter(), 0
     for number in [i for i in todo if i % count == index]:

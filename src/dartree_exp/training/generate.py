@@ -1,7 +1,8 @@
 """Training text from the target itself: `python -m dartree_exp.training.generate --prompts P.jsonl --out TEXT.jsonl`.
 
 Greedy continuations, batched over prompts of equal length. A batch is appended at once, and prompts already in the output
-are skipped, so an interrupted run continues; a line cut off by a kill is dropped first.
+are skipped, so an interrupted run continues; a line cut off by a kill is dropped first. Beside the text a record says what
+it was made from and which prompts were kept out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import torch
 
 from dartree_exp.training.batched import greedy
 from dartree_exp.training.features import LlamaStack
-from dartree_exp.training.prompts import TrainingPrompt, load_prompts, render, without
+from dartree_exp.training.prompts import TrainingPrompt, load_prompts, load_texts, render, without
+from dartree_exp.training.provenance import begin_text, file_record, finish_text, target_folder, target_record
 
 
 def finished(out: Path) -> set[str]:
@@ -57,7 +59,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(
-        "--exclude", type=Path, nargs="*", default=[], help="files of such lines whose prompts are left out"
+        "--exclude",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="JSON lines with `prompt` or `turns`: such prompts are left out",
     )
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument("--cap", type=int, default=192, help="new tokens per prompt")
@@ -67,15 +73,21 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(args.threads)
     from transformers import AutoTokenizer
 
-    if args.target is None:
-        from dartree_exp.models.fetch import ensure
-
-        args.target = ensure("smollm2_135m")
-    tokenizer = AutoTokenizer.from_pretrained(args.target)
-    stack = LlamaStack(args.target)
-    excluded = {p.prompt for path in args.exclude for p in load_prompts(path)}
+    target = target_folder(args.target)
+    excluded = {path: load_texts(path) for path in args.exclude}
+    prompts = load_prompts(args.prompts)
+    wanted = without(prompts, {text for texts in excluded.values() for text in texts})
+    settings = {
+        "target": target_record(target),
+        "cap": args.cap,
+        "excluded": [{**file_record(path), "count": len(texts)} for path, texts in excluded.items()],
+    }
+    source = {**file_record(args.prompts), "count": len(prompts), "kept_out": len(prompts) - len(wanted)}
     done = finished(args.out)
-    todo = [p for p in without(load_prompts(args.prompts), excluded) if p.id not in done]
+    record = begin_text(args.out, settings, source)
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    stack = LlamaStack(target)
+    todo = [p for p in wanted if p.id not in done]
     batches = plan([(p, render(tokenizer, p.prompt)) for p in todo], args.batch)
     eos = {stack.config["eos_token_id"]}
     began, tokens, count = time.perf_counter(), 0, 0
@@ -91,6 +103,8 @@ def main(argv: list[str] | None = None) -> int:
         rate = tokens / (time.perf_counter() - began)
         left = (len(todo) - count) * tokens / count / rate
         print(f"{count}/{len(todo)} prompts, {tokens} tokens, {rate:.0f} tokens/s, {left:.0f} s left", flush=True)
+    if record is not None:
+        finish_text(args.out, record)
     return 0
 
 

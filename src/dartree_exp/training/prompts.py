@@ -41,6 +41,25 @@ def load_prompts(path: Path) -> list[TrainingPrompt]:
     return prompts
 
 
+def load_texts(path: Path) -> list[str]:
+    """The prompts of a file whose lines have `prompt`, a string, or `turns`, a list of strings (a benchmark's rows).
+
+    Raises:
+        ValueError: a line with neither; with its number.
+    """
+    texts: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            found = [row["prompt"]] if "prompt" in row else row["turns"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: has neither `prompt` nor `turns` ({error!r})") from error
+        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+            raise ValueError(f"{path}, line {number}: `prompt` must be a string, `turns` a list of strings")
+        texts += found
+    return texts
+
+
 def without(prompts: list[TrainingPrompt], excluded: set[str]) -> list[TrainingPrompt]:
     """The prompts whose text, spaces and case aside, is none of `excluded` (benchmark prompts stay out of training)."""
     banned = {fold(text) for text in excluded}

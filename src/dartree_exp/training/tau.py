@@ -8,8 +8,8 @@ are decoded by each method; output must be the target's own greedy text, which i
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -61,7 +61,9 @@ def head_kind(drafter: Path) -> str:
 class Validator:
     """One target, its plain greedy text for each sample, and any number of methods on it."""
 
-    def __init__(self, drafter: Path, samples: list[Sample], cap: int, threads: int) -> None:
+    def __init__(
+        self, drafter: Path, samples: list[Sample], cap: int, threads: int, settings: Sequence[str] = ()
+    ) -> None:
         from dartree_exp.assemble import make_sampler
         from dartree_exp.config import compose
         from dartree_exp.decode import autoregress
@@ -71,7 +73,7 @@ class Validator:
 
         torch.set_num_threads(threads)
         self.samples = samples
-        self.overrides = [f"drafter.path={drafter}", "engine.dtype=fp32", f"decoding.max_new_tokens={cap}"]
+        self.overrides = [f"drafter.path={drafter}", "engine.dtype=fp32", f"decoding.max_new_tokens={cap}", *settings]
         self.head = head_kind(drafter)
         config = compose(self.overrides)
         self.target = load_target(config.model, config.engine)
@@ -122,10 +124,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--samples", type=int, default=4, help="held-out prompts per domain")
     add_prompt_arguments(parser)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy")
     parser.add_argument("--out", type=Path, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     samples = held_out_prompts(args)
-    validator = Validator(args.drafter.resolve(), samples, args.cap, args.threads)
+    validator = Validator(args.drafter.resolve(), samples, args.cap, args.threads, args.set)
     rows = []
     for method in args.methods:
         row = validator.measure(method)
@@ -137,8 +140,18 @@ def main(argv: list[str] | None = None) -> int:
         "with plain decoding."
     )
     if args.out:
-        domains = sorted({s.domain for s in samples})
-        args.out.write_text(json.dumps({"how": how, "domains": domains, "rows": rows}, indent=1))
+        from dartree_exp.records.files import write_json
+        from dartree_exp.training.exported import weights_of
+
+        domains, prompts = sorted({s.domain for s in samples}), [s.id for s in samples]
+        measured = {
+            "how": how,
+            "prompts": prompts,
+            "weights": weights_of(args.drafter),
+            "domains": domains,
+            "rows": rows,
+        }
+        write_json(args.out, measured)
     return 0 if not any(row["differing"] for row in rows) else 1
 
 

@@ -20,6 +20,13 @@ import torch
 import torch.distributed as dist
 
 from dartree_exp.training.corpus import frequent_ids, load_samples, split_holdout
+from dartree_exp.training.provenance import (
+    features_record,
+    file_record,
+    refuse_changes,
+    target_folder,
+    target_record,
+)
 from dartree_exp.training.settings import TrainSettings, add_arguments, from_arguments
 from dartree_exp.training.trainer import Trainer
 
@@ -76,11 +83,14 @@ def worker(rank: int, args: argparse.Namespace, settings: TrainSettings, ids: li
 def main(argv: list[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     settings = from_arguments(args)
-    if args.target is None:
-        from dartree_exp.models.fetch import ensure
-
-        args.target = ensure("smollm2_135m")
-    train_samples, _ = split_holdout(load_samples(args.data), args.holdout, settings.seed)
+    args.target = target_folder(args.target)
+    args.record = features_record(args.features)
+    seed = settings.seed
+    if args.record is not None:
+        wanted = {"text": file_record(args.data), "target": target_record(args.target), "holdout": args.holdout}
+        refuse_changes(args.features, args.record, wanted)
+        seed = args.record["seed"]  # of the hold-out that was captured
+    train_samples, _ = split_holdout(load_samples(args.data), args.holdout, seed)
     ids = frequent_ids(train_samples, settings.vocab)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.workers == 1:

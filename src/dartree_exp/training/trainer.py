@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dartree_exp.errors import UserError
 from dartree_exp.training.batches import (
     FeatureStore,
     Order,
@@ -19,12 +20,13 @@ from dartree_exp.training.batches import (
     random_anchors,
 )
 from dartree_exp.training.model import DraftModel, build_model, load_vocabulary, step_gradients, trained_parameters
+from dartree_exp.training.objective import objective_of
+from dartree_exp.training.provenance import with_machine
 from dartree_exp.training.settings import TrainSettings, from_json, to_json
 from dartree_exp.training.start import starting_state
 from dartree_exp.training.state import append_line, load_state, optimizer_tensors, restore_optimizer, save_state
-from dartree_exp.training.validate import validate
+from dartree_exp.training.validate import ANCHORS, validate
 
-VALIDATION_ANCHORS = 16
 POLL_STEPS = 10
 
 
@@ -38,6 +40,7 @@ class Trainer:
         self.held = load_captured(args.features, 0, settings.taps)
         self.order = Order(settings.seed)
         self.number, self.seconds, self.blocks = 0, 0.0, 0
+        self.machines: list[dict] | None = with_machine([])
         self.running: dict[str, float] = {}
 
     def resume_or_start(self) -> None:
@@ -73,10 +76,16 @@ class Trainer:
         if saved:
             tensors, meta = saved
             self._check_settings(meta["settings"])
+            if meta.get("data") and meta["data"] != self.args.record:
+                raise UserError(
+                    f"{self.args.out}: the checkpoint was trained on other features than {self.args.features}"
+                )
             restore_optimizer(self.optimizer, tensors["optimizer"])
             names = [name for name, _ in self.model.named_parameters()]
             self.average = [tensors["ema"][name].clone() for name in names]
             self.number, self.seconds, self.blocks = meta["step"], meta["seconds"], meta["blocks"]
+            # A run begun without this record must not look as if this machine had done all of it.
+            self.machines = with_machine(meta["machines"]) if meta.get("machines") else None
             self.store.grow(meta["shards"])
             self.order.restore(meta["order"])
         self._poll()
@@ -119,9 +128,9 @@ class Trainer:
         current = [p.detach().clone() for p in self.model.parameters()]
         with torch.no_grad():
             torch._foreach_copy_(list(self.model.parameters()), self.average)
-            result = validate(
-                self.model, self.held, self.vocabulary, self.settings.block, VALIDATION_ANCHORS, corrected
-            )
+            head = self.model.head if corrected else None
+            scale, block = self.model.feature_scale, self.settings.block
+            result = validate(self.model.backbone, head, scale, self.held, self.vocabulary, block, ANCHORS)
             torch._foreach_copy_(list(self.model.parameters()), current)
         row = {
             "step": self.number,
@@ -152,6 +161,9 @@ class Trainer:
             "tokens": sum(len(x.ids) for x in self.store.samples),
             "order": self.order.state(),
             "workers": self.args.workers,
+            "objective": objective_of(self.settings),
+            "machines": self.machines,
+            "data": self.args.record,
         }
         save_state(self.args.out, tensors, meta)
 
@@ -191,7 +203,7 @@ class Trainer:
                 parameters[name].copy_(value)
 
     def _check_settings(self, stored: dict) -> None:
-        """A resumed run must be the same run, apart from the size of a step."""
+        """A resumed run must be the same run on the same features, apart from the size of a step."""
         free = {"samples", "anchors", "lr", "short_block", "short_until", "ema", "loss_slots"}
         mine, known = to_json(self.settings), to_json(from_json(stored))
         changed = [key for key in mine if key not in free and known[key] != mine[key]]

@@ -46,8 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         explain,
         first_mistake,
         normalise,
+        one_line,
     )
-    from dartree_exp.sweep import finish
+    from dartree_exp.errors import UserError
+    from dartree_exp.sweep import SweepFolder, finish
 
     arguments = normalise(arguments)
     overrides, config_dirs = _split(arguments)
@@ -57,16 +59,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if mistake is not None:
             return _refuse(mistake)
     start = hydra.main(version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
-    code: int | None = None
+    status: int | None = None
     with _process_settings(arguments, outcomes.SWEEP_ID, outcomes.new_sweep_id()):
         try:
             start(launch.job)()
-        except COMPOSITION_ERRORS as error:
-            return _refuse(explain(error, overrides, config_dirs))
         except KeyboardInterrupt as error:
-            code = _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
+            status = _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
             print("dartree_exp: interrupted; the same command goes on from here", file=sys.stderr)
-        return finish(code)
+        except Exception as error:
+            if SweepFolder.path is None and isinstance(error, COMPOSITION_ERRORS):
+                return _refuse(explain(error, overrides, config_dirs))
+            if SweepFolder.path is None and not isinstance(error, OSError | UserError):
+                raise
+            # The points answer for themselves, so this is the launcher's or the sweeper's, or a disk that is full.
+            print(f"dartree_exp: {one_line(error)}", file=sys.stderr)
+            status = 1
+        return finish(status)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:

@@ -34,6 +34,7 @@ from dartree_exp.outcomes import (
     read_outcomes,
     sweep_id,
 )
+from dartree_exp.points import load_point
 from dartree_exp.progress import progress
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.lock import FolderBusy
@@ -60,12 +61,7 @@ def job(raw: DictConfig) -> float | None:
     hydra = HydraConfig.get()
     overrides = list(hydra.overrides.task)
     if hydra.mode == RunMode.MULTIRUN:
-        sweep_dir = Path(hydra.sweep.dir)
-        outcome = _sweep_point(raw, int(hydra.job.num), overrides, sweep_dir)
-        note(outcome, sweep_dir)
-        with suppress(UserError):  # another shell's force=true may take a folder away meanwhile
-            print(f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True)
-        return _objective(outcome, raw.sweep.objective)
+        return _in_sweep(raw, int(hydra.job.num), overrides, Path(hydra.sweep.dir))
     try:
         config = load_config(raw, overrides)
         check_files(config)
@@ -83,11 +79,28 @@ def job(raw: DictConfig) -> float | None:
     sys.exit({DONE: 0, SKIPPED: 0, BUSY: 3}.get(outcome.state, 1))
 
 
+def _in_sweep(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Path) -> float | None:
+    """One point, whose failure is its own: an exception that left here would end the sweep."""
+    try:
+        outcome = _sweep_point(raw, number, overrides, sweep_dir)
+    except Exception as error:
+        if not isinstance(error, UserError):
+            traceback.print_exc()
+        outcome = Outcome(number, overrides, FAILED, "", _message(error))
+    try:
+        note(outcome, sweep_dir)
+    except UserError as error:  # a full disk: `finish` counts the point as one without a word
+        print(f"dartree_exp: [{number}] {outcome.state}, which could not be written down: {error}", file=sys.stderr)
+    with suppress(UserError, OSError):  # another shell's force=true may take a folder away meanwhile
+        print(f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True)
+    with suppress(UserError):
+        return _objective(outcome, raw.sweep.objective)
+    return None
+
+
 def _sweep_point(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Path) -> Outcome:
     try:
-        raw.sweep.name = sweep_dir.name
-        config = load_config(raw, overrides)
-        check_files(config)
+        config = load_point(raw, overrides, sweep_dir)
     except ConfigError as error:
         return _refuse(raw, str(error), number, overrides, sweep_dir)
     folder = sweep_dir / config_hash(config)
@@ -124,13 +137,16 @@ def _run(config: Config, path: Path, number: int, overrides: list[str]) -> Outco
             run(config, folder)
     except FolderBusy as error:
         return Outcome(number, overrides, BUSY, str(path), str(error))
-    except UserError as error:
-        return Outcome(number, overrides, FAILED, str(path), str(error))
     except Exception as error:
-        traceback.print_exc()
-        return Outcome(number, overrides, FAILED, str(path), f"{type(error).__name__}: {error}")
+        if not isinstance(error, UserError):
+            traceback.print_exc()
+        return Outcome(number, overrides, FAILED, str(path), _message(error))
     status = Run(path).status
     return Outcome(number, overrides, status["state"], str(path), status["message"])
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
 
 
 def _refuse(raw: DictConfig, message: str, number: int, overrides: list[str], sweep_dir: Path) -> Outcome:

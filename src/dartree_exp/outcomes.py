@@ -7,13 +7,17 @@ environment. It is gone when the invocation has reported, so what stays in a swe
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dartree_exp.records.files import read_json, write_json
+from dartree_exp.errors import UserError
+from dartree_exp.records.baseline import FOLDER as BASELINES
+from dartree_exp.records.files import explain, is_alive, read_json, remove_temporaries, write_json
 
 SWEEP_ID = "DARTREE_EXP_SWEEP"
 """Environment variable that names the invocation, so that worker processes agree on it."""
@@ -31,6 +35,7 @@ WORDS = {
 """The states in the order in which they are counted, and how a line calls them."""
 
 _FOLDER, _PLAN = ".outcomes", "plan"
+_STALE = 3600.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -55,15 +60,7 @@ class Plan:
 
     def is_alive(self) -> bool:
         """Whether its process is still there; a process of another machine is taken to be."""
-        if self.host != socket.gethostname():
-            return True
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:  # another user's
-            return True
-        return True
+        return self.host != socket.gethostname() or is_alive(self.pid)
 
 
 def new_sweep_id() -> str:
@@ -108,7 +105,26 @@ def read_plan(invocation: Path) -> Plan | None:
     return Plan(**read_json(file)) if file.exists() else None
 
 
+def clean(sweep_dir: Path) -> None:
+    """Remove what killed processes left in a sweep's folder besides their runs, which are theirs to resume."""
+    for invocation in invocations(sweep_dir):
+        with suppress(UserError, OSError):
+            plan = read_plan(invocation)
+            # A worker that outlived its sweep writes into a folder without a plan.
+            left = time.time() - invocation.stat().st_mtime > _STALE if plan is None else not plan.is_alive()
+            if left:
+                shutil.rmtree(invocation, ignore_errors=True)
+    with suppress(OSError):  # not there, or in use
+        (sweep_dir / _FOLDER).rmdir()
+    for folder in (sweep_dir, *(sweep_dir / BASELINES).glob("*")):
+        with suppress(OSError):
+            remove_temporaries(folder)
+
+
 def _write(sweep_dir: Path, name: str, value: object) -> None:
     folder = invocation_folder(sweep_dir)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain(error, folder) from error
     write_json(folder / f"{name}.json", value)

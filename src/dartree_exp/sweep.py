@@ -1,20 +1,21 @@
-"""The end of a sweep: one comparison of what is done, then every failure with its message."""
+"""Both ends of a sweep: every point is checked before the first one starts; then a comparison, and every failure."""
 
 from __future__ import annotations
 
-import math
 import shutil
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from dartree_exp.errors import UserError
+from dartree_exp.config.composition import COMPOSITION_ERRORS, explain
+from dartree_exp.errors import ConfigError, UserError
+from dartree_exp.estimate import estimate
 from dartree_exp.outcomes import (
     BUSY,
     DONE,
@@ -24,54 +25,96 @@ from dartree_exp.outcomes import (
     WORDS,
     Outcome,
     Plan,
+    clean,
     invocation_folder,
     note_plan,
     read_outcomes,
 )
+from dartree_exp.points import Planned, Point, all_points, apart, shared_by, sweep_folder_of
+
+_HYDRAS_RECORD = "multirun.yaml"
+"""Written by Hydra's sweeper before the first point: the settings once more, with this machine's folders in them."""
 
 
 class SweepFolder(Callback):
-    """Remembers the folder of the sweep in the process that started it, where `finish` looks for it; notes the plan."""
+    """Checks every point before the first one starts, and remembers the folder where `finish` looks for outcomes."""
 
     path: Path | None = None
+    points = 0
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        SweepFolder.path = Path(config.hydra.sweep.dir)
-        plan = Plan(planned_points(config))
-        note_plan(plan, SweepFolder.path)
-        points = "" if plan.points is None else f", {plan.points} points"
-        print(f"sweep {SweepFolder.path}{points}; watch it: python -m dartree_exp.watch {SweepFolder.path}", flush=True)
+        """Exit with status 2, nothing written, where a point cannot work, unless `sweep.check=false`.
+
+        Hydra turns exceptions of a callback into warnings; SystemExit it lets pass.
+        """
+        try:
+            folder = sweep_folder_of(config)
+            planned = all_points(config, folder)
+            refused = [point for point in planned.points if point.config is None]
+            if refused and (config.sweep.check is not False or not all(point.composed for point in refused)):
+                raise ConfigError("\n".join(_refusals(refused, planned.points)))
+            begin(folder, planned)
+        except COMPOSITION_ERRORS as error:
+            _exit(2, explain(error, list(config.hydra.overrides.task)))
+        except ConfigError as error:
+            _exit(2, str(error))
+        except (UserError, OSError) as error:
+            _exit(1, str(error))
+        except Exception as error:
+            traceback.print_exc()
+            _exit(1, f"{type(error).__name__}: {error}")
+        SweepFolder.path, SweepFolder.points = folder, planned.count
 
 
-def planned_points(config: DictConfig) -> int | None:
-    """How many points Hydra's sweeper will start; None where it cannot be told beforehand."""
-    sweeper = config.hydra.sweeper
-    if "n_trials" in sweeper:
-        return int(sweeper.n_trials)
-    params = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
-    values = {}  # by key: the command line stands behind an experiment's own values, and wins
-    for override in OverridesParser.create().parse_overrides([*params, *config.hydra.overrides.task]):
-        if override.is_sweep_override() and not override.is_choice_sweep() and not override.is_range_sweep():
-            return None
-        swept = override.is_sweep_override()
-        values[override.get_key_element()] = sum(1 for _ in override.sweep_iterator()) if swept else 1
-    return math.prod(values.values())
+def begin(folder: Path, planned: Planned) -> None:
+    """Clean up after dead processes, note the plan, and say what this sweep is going to cost."""
+    clean(folder)
+    note_plan(Plan(planned.count), folder)
+    print(f"sweep {folder}, {planned.count} points; watch it: python -m dartree_exp.watch {folder}", flush=True)
+    configs = [point.config for point in planned.points if point.config is not None]
+    for line in estimate(configs[:1], folder, planned.count) if planned.search else estimate(configs, folder):
+        print(f"  {line}", flush=True)
 
 
-def finish(interrupted: int | None) -> int:
-    """Report on the sweep of this invocation, if there was one.
+def _refusals(refused: Sequence[Point], points: Sequence[Point]) -> list[str]:
+    """A line for each refused point; one for all of them where they are all refused for the same reason."""
+    reasons = {point.refusal for point in refused}
+    if len(refused) == len(points) and len(reasons) == 1:
+        return [reasons.pop()]
+    shared = shared_by([point.overrides for point in points])
+    return [
+        f"{len(refused)} of {len(points)} points cannot work; nothing was started (sweep.check=false runs the others):",
+        *(f"  [{point.number}] {apart(point.overrides, shared)}: {point.refusal}" for point in refused),
+    ]
 
-    interrupted: the exit status of an interrupt, None where there was none. Returns the exit status.
+
+def _exit(status: int, message: str) -> None:
+    print(f"dartree_exp: {message}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def finish(status: int | None = None) -> int:
+    """Report on the sweep of this invocation, if there was one, and leave nothing in its folder but runs and tables.
+
+    status: the exit status of an interrupt or of a launcher that failed, None where there was none. Returns the exit
+    status.
     """
     folder, SweepFolder.path = SweepFolder.path, None
     if folder is None:
-        return interrupted or 0
-    outcomes = read_outcomes(invocation_folder(folder))
+        return status or 0
+    try:
+        outcomes = read_outcomes(invocation_folder(folder))
+    except UserError as error:
+        print(f"dartree_exp: {error}", file=sys.stderr)
+        outcomes = []
+    missing = max(0, SweepFolder.points - len(outcomes))
     shutil.rmtree(invocation_folder(folder), ignore_errors=True)
+    (folder / _HYDRAS_RECORD).unlink(missing_ok=True)
+    clean(folder)
     _compare(list(dict.fromkeys(Path(o.folder) for o in outcomes if o.state in (DONE, SKIPPED))), folder)
-    for line in overview(outcomes, folder):
+    for line in overview(outcomes, folder, 0 if status else missing):
         print(line, file=sys.stderr)
-    return interrupted or exit_status(outcomes)
+    return status or exit_status(outcomes, missing)
 
 
 def _compare(done: Sequence[Path], folder: Path) -> None:
@@ -88,27 +131,33 @@ def _compare(done: Sequence[Path], folder: Path) -> None:
         print(f"dartree_exp: no comparison: {error}", file=sys.stderr)
 
 
-def overview(outcomes: Sequence[Outcome], folder: Path) -> list[str]:
-    """Counts by state, then one line for each point that did not end well, by what sets it apart from the others."""
+def overview(outcomes: Sequence[Outcome], folder: Path, missing: int = 0) -> list[str]:
+    """Counts by state, then one line for each point that did not end well, by what sets it apart from the others.
+
+    missing: points of the plan that no process has reported on.
+    """
     counts = Counter(outcome.state for outcome in outcomes)
-    said = ", ".join(f"{counts[state]} {word}" for state, word in WORDS.items() if counts[state])
-    shared = set.intersection(*(set(outcome.overrides) for outcome in outcomes)) if len(outcomes) > 1 else set()
+    said = [f"{counts[state]} {word}" for state, word in WORDS.items() if counts[state]]
+    said += [f"{missing} without a word from the process that had it"] if missing else []
+    shared = shared_by([outcome.overrides for outcome in outcomes])
     bad = [outcome for outcome in outcomes if outcome.state not in (DONE, SKIPPED)]
     return [
-        f"sweep {folder}: {said or 'no point was started'}",
+        f"sweep {folder}: {', '.join(said) or 'no point was started'}",
         *(_bad_line(outcome, shared) for outcome in bad),
     ]
 
 
 def _bad_line(outcome: Outcome, shared: set[str]) -> str:
-    apart = " ".join(text for text in outcome.overrides if text not in shared)
     folder = f" ({outcome.folder})" if outcome.folder else ""
-    return f"  {outcome.state} [{outcome.number}] {apart}: {outcome.message or 'no message'}{folder}"
+    return (
+        f"  {outcome.state} [{outcome.number}] {apart(outcome.overrides, shared)}: "
+        f"{outcome.message or 'no message'}{folder}"
+    )
 
 
-def exit_status(outcomes: Sequence[Outcome]) -> int:
-    """0: every point is done; 1: one failed or was interrupted; 3: none did, but another process is at one."""
+def exit_status(outcomes: Sequence[Outcome], missing: int = 0) -> int:
+    """0: every point is done; 1: one failed, was interrupted or is `missing`; 3: none did, but another process is at one."""
     states = {outcome.state for outcome in outcomes}
-    if states & {FAILED, INTERRUPTED}:
+    if missing or states & {FAILED, INTERRUPTED}:
         return 1
     return 3 if BUSY in states else 0

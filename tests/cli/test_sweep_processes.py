@@ -38,7 +38,7 @@ def states(folder: Path) -> dict[str, int]:
 
 def test_twelve_points_two_bad_ones_a_kill_and_a_restart(tmp_path: Path) -> None:
     # -1 and -2 are refused before a model loads, at every start.
-    points = ["tree.budget=1,2,3,-1,4,5,6,7,8,-2,9,10", "benchmark.limit=4"]
+    points = ["tree.budget=1,2,3,-1,4,5,6,7,8,-2,9,10", "benchmark.limit=4", "sweep.check=false"]
     process = start(tmp_path, *points)
     deadline = time.monotonic() + 120
     while (found := states(tmp_path)).get("DONE", 0) < 3 or not found.get("RUNNING"):
@@ -122,7 +122,7 @@ def test_a_launcher_changes_nothing_but_the_process(launcher: str, basic: dict[s
 
 def test_a_failed_point_and_a_stop_reach_every_process(tmp_path: Path) -> None:
     """The outcomes of workers count: exit status and list are those of the basic launcher."""
-    points = ["tree.budget=-1,1,2", "benchmark.limit=1", "sweep.on_error=stop"]
+    points = ["tree.budget=-1,1,2", "benchmark.limit=1", "sweep.on_error=stop", "sweep.check=false"]
     code, out = finish(tmp_path, *points, "hydra/launcher=cores", "hydra.launcher.n_jobs=1")
     assert code == 1 and "1 failed, 2 not started" in out
     assert states(tmp_path) == {"FAILED": 1}

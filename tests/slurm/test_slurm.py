@@ -19,7 +19,16 @@ pytestmark = [
     ),
 ]
 
-SWEEP = [sys.executable, "-m", "dartree_exp", "-m", "model=toy", "drafter=oracle", "tree.budget=1,-1,4"]
+SWEEP = [
+    sys.executable,
+    "-m",
+    "dartree_exp",
+    "-m",
+    "model=toy",
+    "drafter=oracle",
+    "tree.budget=1,-1,4",
+    "sweep.check=false",
+]
 SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=12", "engine.dtype=fp32", "engine.threads=1"]
 SLURM = ["hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.timeout_min=5"]
 

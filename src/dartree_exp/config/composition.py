@@ -89,6 +89,11 @@ def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Pa
     for plugin, extra in _EXTRAS.items():
         if f"'{plugin}'" in str(error):
             return f"{plugin}: needs an extra: pip install 'dartree_exp[{extra}]'"
+    return one_line(error)
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an exception's message, and of its cause's."""
     cause = f" ({_first_line(error.__cause__)})" if error.__cause__ is not None else ""
     return _first_line(error) + cause
 

@@ -200,6 +200,7 @@ class SweepConfig:
 
     name: str | None = knob("folder under `output`; the same name resumes it; null: time and id, or runs")
     on_error: str = knob("after a failed point: run the others, or start no more", allowed=("continue", "stop"))
+    check: bool = knob("refuse the whole sweep where any point's settings cannot work; false: run the others")
     objective: str = knob("number of a run's summary that a searching sweeper optimises", allowed=OBJECTIVES)
 
 

@@ -49,8 +49,8 @@ def check_combinations(config: Config) -> None:
 
 def _conflicts(config: Config) -> Iterator[str]:
     model, drafter, tree, sweep = config.model, config.drafter, config.tree, config.sweep
-    if sweep.name is not None and not _FOLDER_NAME.fullmatch(sweep.name):
-        yield f"sweep.name={sweep.name}: must be a plain folder name (letters, digits, . _ + -)"
+    if sweep.name is not None:
+        check_folder_name("sweep.name", sweep.name)
     if not config.output:
         yield "output=: must name a folder"
     if "" in config.decoding.stop_strings:
@@ -85,6 +85,13 @@ def _conflicts(config: Config) -> Iterator[str]:
         )
     if not scripted and drafter.num_drafts is not None:
         yield f"drafter.num_drafts={drafter.num_drafts}: only scripted drafters have it; tree.depth limits a tree"
+
+
+def check_folder_name(key: str, value: str, name: str | None = None) -> None:
+    """Raise ConfigError where a setting's value, or `name`, its last part, is no plain folder name."""
+    if not _FOLDER_NAME.fullmatch(value if name is None else name):
+        what = "must be" if name is None else "must end in"
+        raise ConfigError(f"{key}={value}: {what} a plain folder name (letters, digits, . _ + -)")
 
 
 def check_files(config: Config) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from dartree_exp.records.schema import RecordError
 
+_TEMPORARY = ".tmp"  # after the number of the process that writes
+
 
 def dump_json(value: Any, indent: int | None = None) -> str:
     """Strict JSON: NaN, infinities and values JSON does not know raise RecordError instead of being written."""
@@ -22,7 +24,7 @@ def dump_json(value: Any, indent: int | None = None) -> str:
 
 def write_atomic(path: Path, text: str) -> None:
     """Replace `path` by `text` (UTF-8): readers see the old content or the new one, also after a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
@@ -33,6 +35,25 @@ def write_atomic(path: Path, text: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise explain(error, path) from error
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what `write_atomic` of killed processes left in a folder; those of living ones stay."""
+    for file in folder.glob(f".*{_TEMPORARY}"):
+        number = file.name.removesuffix(_TEMPORARY).rpartition(".")[2]
+        if number.isdecimal() and not is_alive(int(number)):
+            file.unlink(missing_ok=True)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this machine has such a process, whoever owns it."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -16,6 +16,7 @@ from dartree_exp.records.files import (
     encode_lines,
     iter_lines,
     read_json,
+    remove_temporaries,
     repair_lines,
     write_atomic,
     write_json,
@@ -193,7 +194,8 @@ class RunFolder:
 
 
 def _repair(path: Path) -> list[SampleRecord]:
-    """Remove what a killed writer left: half a last line, and rounds whose sample never came."""
+    """Remove what a killed writer left: half a file, half a last line, and rounds whose sample never came."""
+    remove_temporaries(path)
     samples = list(read_samples(repair_lines(path / SAMPLES)))
     finished = {sample.key for sample in samples}
     kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {ROUNDS: RoundRecord, TREES: TreeRecord}

@@ -247,7 +247,7 @@ def test_a_head_is_saved_beside_its_backbone_only(head_alone: Callable, tmp_path
 
 def test_temperatures_are_read_and_belong_to_the_weights(head_alone: Callable):
     folder, _, target = head_alone()
-    write_temperatures(folder, [1.0, 2.0, 0.5, 1.0, 1.0, 4.0], {"how": "by hand"})
+    write_temperatures(folder / CALIBRATION, folder, [1.0, 2.0, 0.5, 1.0, 1.0, 4.0], {"how": "by hand"})
     drafter = load_drafter(folder, target)
     confidence, hidden, tokens = drafter.confidence, torch.randn(3, H), torch.tensor([1, 2, 3])
     logits = confidence(hidden, tokens)
@@ -255,10 +255,10 @@ def test_temperatures_are_read_and_belong_to_the_weights(head_alone: Callable):
         confidence.probability(hidden, tokens, torch.tensor([1, 2, 6])),
         torch.sigmoid(logits / torch.tensor([1.0, 2.0, 4.0])),
     )
-    write_temperatures(folder, [1.0, 2.0], {})
+    write_temperatures(folder / CALIBRATION, folder, [1.0, 2.0], {})
     with pytest.raises(CheckpointError, match="temperatures must be 6 positive numbers"):
         load_drafter(folder, target)
-    write_temperatures(folder, [1.0] * 6, {})
+    write_temperatures(folder / CALIBRATION, folder, [1.0] * 6, {})
     edit_tensors(folder, lambda t: t["confidence_head.proj.bias"].add_(1))
     with pytest.raises(CheckpointError, match="was made for other weights"):
         load_drafter(folder, target)

@@ -13,6 +13,7 @@ from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.dflash_config import DFlashConfig
 from dartree_exp.drafters.markov import MarkovHead
 from dartree_exp.models.toy import toy_target
+from dartree_exp.training import command
 from dartree_exp.training.calibrate import main
 from dartree_exp.training.reliability import (
     calibration_noise,
@@ -91,19 +92,29 @@ def toy_drafter(folder, confident: bool = True):
     return target
 
 
-def command(tmp_path, *options):
+def calibrated(tmp_path, *options):
     rows = [
         {"id": f"s{i}", "domain": "math", "prompt_ids": [0, 9, 20 + i, 40, 11], "output_ids": [2]} for i in range(4)
     ]
     (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = ["--set", "model=toy", "--holdout", "4", "--samples", "4", "--cap", "12"]
-    return main(["--drafter", str(tmp_path / "d"), "--data", str(tmp_path / "text.jsonl"), *options, *settings])
+    paths = [
+        "--drafter",
+        str(tmp_path / "d"),
+        "--data",
+        str(tmp_path / "text.jsonl"),
+        "--out",
+        str(tmp_path / "t.json"),
+    ]
+    return command.run(main, [*paths, *options, *settings])
 
 
 def test_the_command_writes_what_loading_reads(tmp_path, capsys):
     target = toy_drafter(tmp_path / "d")
-    assert command(tmp_path, "--diagram", str(tmp_path / "reliability.png")) == 0
-    written = json.loads((tmp_path / "d" / CALIBRATION).read_text())
+    assert calibrated(tmp_path, "--diagram", str(tmp_path / "reliability.png")) == 0
+    assert not (tmp_path / "d" / CALIBRATION).exists()  # written where told, and nowhere else
+    written = json.loads((tmp_path / "t.json").read_text())
+    (tmp_path / "d" / CALIBRATION).write_bytes((tmp_path / "t.json").read_bytes())
     assert {len(written[key]) for key in ("temperatures", "ece_before", "ece_after", "ece_noise")} == {4}
     assert written["rounds"]["fitted"] > 5 and written["rounds"]["judged"] > 5
     assert (tmp_path / "reliability.png").read_bytes()[:4] == b"\x89PNG"
@@ -111,12 +122,12 @@ def test_the_command_writes_what_loading_reads(tmp_path, capsys):
     drafter = load_drafter(tmp_path / "d", target)
     assert drafter.confidence.temperatures.tolist() == pytest.approx(written["temperatures"])
     # Again from the calibrated drafter: the head's own logits are what is fitted, so nothing changes.
-    assert command(tmp_path) == 0
-    assert json.loads((tmp_path / "d" / CALIBRATION).read_text()) == written
+    assert calibrated(tmp_path) == 0
+    assert json.loads((tmp_path / "t.json").read_text()) == written
 
 
 def test_a_drafter_without_the_head_is_refused(tmp_path, capsys):
     toy_drafter(tmp_path / "d", confident=False)
-    assert command(tmp_path) == 1
+    assert calibrated(tmp_path) == 2
     assert "no confidence head" in capsys.readouterr().err
     assert not (tmp_path / "d" / CALIBRATION).exists()

@@ -1,6 +1,6 @@
 """The temperatures of a confidence head, one a depth: a small JSON file beside its weights.
 
-`training/calibrate.py` fits and writes them; loading a drafter reads them where they exist.
+`training/calibrate.py` fits them and writes them where it is told; loading a drafter reads them where they exist.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 from dartree_exp.drafters.backbone_ref import WEIGHTS
 from dartree_exp.drafters.head_config import CheckpointError
 from dartree_exp.models.fetch import sha256_of
+from dartree_exp.records.files import write_json
 
 CALIBRATION = "calibration.json"
 
@@ -39,7 +40,9 @@ def read_temperatures(folder: Path, depths: int) -> Tensor | None:
     return temperatures
 
 
-def write_temperatures(folder: Path, temperatures: list[float], report: dict[str, Any]) -> None:
-    """Write the file; report: how they were fitted and what they changed, for people."""
-    stored = {"temperatures": temperatures, "weights_sha256": sha256_of(folder / WEIGHTS), **report}
-    (folder / CALIBRATION).write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+def write_temperatures(path: Path, folder: Path, temperatures: list[float], report: dict[str, Any]) -> None:
+    """Write the temperatures of the drafter in `folder` to a file. report: how they were fitted and what they changed.
+
+    Loading the drafter reads them once the file is `calibration.json` in its folder. Raises RecordError.
+    """
+    write_json(path, {"temperatures": temperatures, "weights_sha256": sha256_of(folder / WEIGHTS), **report})

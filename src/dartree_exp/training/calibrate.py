@@ -1,13 +1,13 @@
-"""Calibrate a drafter's confidence head: `python -m dartree_exp.training.calibrate --drafter FOLDER --data TEXT`.
+"""Calibrate a drafter's confidence head: `python -m dartree_exp.training.calibrate --drafter FOLDER --data TEXT --out FILE`.
 
 Held-out prompts are decoded greedily with whole blocks (DSpark's chain); every round gives the confidences of its drafts
 and how many were accepted. Temperatures are fitted on every other prompt and judged on the rest, so that the improvement
-that is printed is not the fit's own. They are written to `calibration.json` in the folder, which loading reads.
+that is printed is not the fit's own. They are written to `--out`; as `calibration.json` in the drafter's folder they are
+read when it is loaded.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.corpus import Sample
+from dartree_exp.training.errors import InputError
 from dartree_exp.training.reliability import (
     BINS,
     Array,
@@ -115,13 +117,14 @@ def calibrate(fitted_on: tuple[Array, np.ndarray], judged_on: tuple[Array, np.nd
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m dartree_exp.training.calibrate", description=__doc__.split("\n")[0]
-    )
+    parser = Parser("calibrate", __doc__)
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder with a confidence head")
-    parser.add_argument("--samples", type=int, default=8, help="held-out prompts per domain, half of them to fit")
+    parser.add_argument("--samples", type=positive, default=8, help="held-out prompts per domain, half of them to fit")
     add_prompt_arguments(parser)
-    parser.add_argument("--diagram", type=Path, help="write a reliability diagram (PNG) of the judged prompts here")
+    parser.add_argument("--out", type=output_file, required=True, help="write the temperatures here (JSON)")
+    parser.add_argument(
+        "--diagram", type=output_file, help="write a reliability diagram (PNG) of the judged prompts here"
+    )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy")
     args = parser.parse_args(argv)
 
@@ -133,32 +136,25 @@ def main(argv: list[str] | None = None) -> int:
     folder = args.drafter.resolve()
     kind = head_kind(folder)
     if kind not in CONFIDENT_HEADS:
-        print(f"{folder}: head {kind} has no confidence head to calibrate", file=sys.stderr)
-        return 1
+        raise InputError(f"--drafter {folder}: head {kind} has no confidence head to calibrate")
     chain = ["method=dspark", f"drafter.path={folder}", f"drafter.head={kind}", "budget=fixed"]
     config = compose([*chain, "engine.dtype=fp32", f"engine.threads={args.threads}", *args.set])
     samples = held_out_prompts(args)
     target, method = load_parts(config)
     if method.drafter.confidence is None:
-        print(f"{folder}: no confidence head to calibrate", file=sys.stderr)
-        return 1
+        raise InputError(f"--drafter {folder}: no confidence head to calibrate")
     if method.depth != method.drafter.num_drafts or config.tree.budget < method.depth:
-        print(
-            f"tree.depth and tree.budget: a calibration needs whole blocks of {method.drafter.num_drafts}",
-            file=sys.stderr,
-        )
-        return 1
+        raise InputError(f"tree.depth and tree.budget: a calibration needs whole blocks of {method.drafter.num_drafts}")
     parts = [record(target, method, samples[start::2], args.cap) for start in (0, 1)]
     if not all(len(accepted) for _, accepted in parts):
-        print(f"{len(samples)} prompts gave no rounds to fit or none to judge; use more --samples", file=sys.stderr)
-        return 1
+        raise InputError(f"{len(samples)} prompts gave no rounds to fit or none to judge; use more --samples")
     temperatures, report = calibrate(parts[0], parts[1])
     report["how"] = (
         f"Sequential Temperature Scaling on {len(samples)} held-out prompts, T = 0, at most {args.cap} new tokens: "
         "temperatures from every other prompt, ECE of the survival to each depth on the rest; noise: what a perfectly "
         "calibrated head would show on as many rounds"
     )
-    write_temperatures(folder, [round(t, 4) for t in temperatures.tolist()], report)
+    write_temperatures(args.out, folder, [round(t, 4) for t in temperatures.tolist()], report)
     print("depth  temperature  ECE before  ECE after  noise")
     columns = (temperatures, report["ece_before"], report["ece_after"], report["ece_noise"])
     for depth, row in enumerate(zip(*columns, strict=True), start=1):
@@ -169,4 +165,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

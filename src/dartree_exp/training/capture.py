@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dartree_exp.models.registry import cpu_has_bf16
+from dartree_exp.training.command import Parser, natural, output, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.features import FeatureForward
 from dartree_exp.training.provenance import begin_features, target_folder, target_record
@@ -69,20 +70,20 @@ def parse_part(text: str) -> tuple[int, int]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.capture", description=__doc__.split("\n")[0])
+    parser = Parser("capture", __doc__)
     parser.add_argument("--data", type=Path, required=True, help="generated text (.jsonl or .jsonl.gz)")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the shards")
+    parser.add_argument("--out", type=output, required=True, help="folder for the shards")
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument(
-        "--taps", type=int, nargs="+", default=[1, 8, 15, 22, 27], help="decoder layers whose output is kept"
+        "--taps", type=natural, nargs="+", default=[1, 8, 15, 22, 27], help="decoder layers whose output is kept"
     )
-    parser.add_argument("--holdout", type=int, default=8, help="held-out samples per domain")
-    parser.add_argument("--shard-size", type=int, default=128, help="samples per shard")
-    parser.add_argument("--batch-tokens", type=int, default=1000, help="tokens per forward pass")
+    parser.add_argument("--holdout", type=positive, default=8, help="held-out samples per domain")
+    parser.add_argument("--shard-size", type=positive, default=128, help="samples per shard")
+    parser.add_argument("--batch-tokens", type=positive, default=1000, help="tokens per forward pass")
     parser.add_argument("--part", type=parse_part, default=(0, 1), help="i/n: capture every n-th shard, from the i-th")
-    parser.add_argument("--limit", type=int, help="stop after this many shards in all (default: everything)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0, help="of the hold-out and the order")
+    parser.add_argument("--limit", type=positive, help="stop after this many shards in all (default: everything)")
+    parser.add_argument("--threads", type=positive, default=1)
+    parser.add_argument("--seed", type=natural, default=0, help="of the hold-out and the order")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     target = target_folder(args.target)
@@ -112,4 +113,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -7,7 +7,6 @@ both from the run's records. This command writes them again, with what `training
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from dartree_exp.errors import UserError
 from dartree_exp.models.fetch import sha256_of
 from dartree_exp.records.files import read_json, write_atomic, write_json
 from dartree_exp.training.card_text import render
+from dartree_exp.training.command import Parser, output, run
 from dartree_exp.training.corpus import load_samples, split_holdout
 from dartree_exp.training.objective import objective_of
 from dartree_exp.training.settings import from_json
@@ -98,12 +98,12 @@ def write_card(folder: Path, card: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.card", description=__doc__.split("\n")[0])
+    parser = Parser("card", __doc__)
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder with a card.json")
     parser.add_argument("--accuracy", type=Path, help="JSON of `dartree_exp.training.validate --out`")
     parser.add_argument("--validation", type=Path, help="JSON of `dartree_exp.training.tau --out`")
     parser.add_argument("--quote", nargs="*", help="sentences from the README of the text, quoted as such")
-    parser.add_argument("--out", type=Path, required=True, help="folder for card.json and card.md")
+    parser.add_argument("--out", type=output, required=True, help="folder for card.json and card.md")
     args = parser.parse_args(argv)
     card = read_json(args.drafter / CARD)
     found = weights_card(args.drafter)
@@ -127,4 +127,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

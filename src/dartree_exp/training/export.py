@@ -8,7 +8,6 @@ recorded about them, see `dartree_exp.training.card`.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from dartree_exp.drafters.checkpoint import read_checkpoint, save_drafter, save_
 from dartree_exp.errors import UserError
 from dartree_exp.records.files import read_json
 from dartree_exp.training.card import data_card, stages, weights_card, write_card
+from dartree_exp.training.command import Parser, output, positive, run
 from dartree_exp.training.exported import full_head
 from dartree_exp.training.model import DraftModel, build_model
 from dartree_exp.training.provenance import target_folder, target_record
@@ -83,12 +83,12 @@ def _size(module: nn.Module) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.export", description=__doc__.split("\n")[0])
+    parser = Parser("export", __doc__)
     parser.add_argument("--run", type=Path, required=True, help="run folder of the last stage")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=output, required=True)
     parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
-    parser.add_argument("--holdout", type=int, default=8)
+    parser.add_argument("--holdout", type=positive, default=8)
     parser.add_argument("--backbone", type=Path, help="exported folder beside --out: write the head alone")
     parser.add_argument("--name", help="title of the card (default: what the weights are)")
     args = parser.parse_args(argv)
@@ -116,4 +116,4 @@ def _checked_target(folder: Path, recorded: dict[str, Any] | None) -> dict[str, 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

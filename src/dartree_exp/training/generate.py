@@ -7,7 +7,6 @@ it was made from and which prompts were kept out.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 
 from dartree_exp.training.batched import greedy
+from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.features import LlamaStack
 from dartree_exp.training.prompts import TrainingPrompt, load_prompts, load_texts, render, without
 from dartree_exp.training.provenance import begin_text, file_record, finish_text, target_folder, target_record
@@ -53,11 +53,11 @@ def plan(prompts: list[tuple[TrainingPrompt, list[int]]], batch: int) -> list[li
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.generate", description=__doc__.split("\n")[0])
+    parser = Parser("generate", __doc__)
     parser.add_argument(
         "--prompts", type=Path, required=True, help="JSON lines with id, domain (math, code, chat), prompt"
     )
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=output_file, required=True)
     parser.add_argument(
         "--exclude",
         type=Path,
@@ -66,9 +66,9 @@ def main(argv: list[str] | None = None) -> int:
         help="JSON lines with `prompt` or `turns`: such prompts are left out",
     )
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
-    parser.add_argument("--cap", type=int, default=192, help="new tokens per prompt")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cap", type=positive, default=192, help="new tokens per prompt")
+    parser.add_argument("--batch", type=positive, default=64)
+    parser.add_argument("--threads", type=positive, default=1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     from transformers import AutoTokenizer
@@ -109,4 +109,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from dartree_exp.training.command import Parser, natural, output_file, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 
 METHODS = ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned")
@@ -33,10 +34,10 @@ def first_of_each(samples: list[Sample], count: int) -> list[Sample]:
 def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
     """What a command that decodes held-out prompts asks, but for the number of them (`--samples`, per domain)."""
     parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
-    parser.add_argument("--holdout", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0, help="of the hold-out, as captured")
-    parser.add_argument("--cap", type=int, default=128, help="new tokens per prompt")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--holdout", type=positive, default=8)
+    parser.add_argument("--seed", type=natural, default=0, help="of the hold-out, as captured")
+    parser.add_argument("--cap", type=positive, default=128, help="new tokens per prompt")
+    parser.add_argument("--threads", type=positive, default=1)
 
 
 def held_out_prompts(args: argparse.Namespace) -> list[Sample]:
@@ -119,13 +120,13 @@ class Validator:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.tau", description=__doc__.split("\n")[0])
+    parser = Parser("tau", __doc__)
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder")
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--samples", type=int, default=4, help="held-out prompts per domain")
+    parser.add_argument("--samples", type=positive, default=4, help="held-out prompts per domain")
     add_prompt_arguments(parser)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy")
-    parser.add_argument("--out", type=Path, help="write JSON here, for the card")
+    parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     samples = held_out_prompts(args)
     validator = Validator(args.drafter.resolve(), samples, args.cap, args.threads, args.set)
@@ -156,4 +157,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

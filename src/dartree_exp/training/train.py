@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from dartree_exp.training.command import Parser, duration, output, positive, run
 from dartree_exp.training.corpus import frequent_ids, load_samples, split_holdout
 from dartree_exp.training.provenance import (
     features_record,
@@ -32,22 +33,24 @@ from dartree_exp.training.trainer import Trainer
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.train", description=__doc__.split("\n")[0])
+    parser = Parser("train", __doc__)
     parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
     parser.add_argument("--features", type=Path, required=True, help="folder of feature shards")
-    parser.add_argument("--out", type=Path, required=True, help="run folder: checkpoint, curve.jsonl")
+    parser.add_argument("--out", type=output, required=True, help="run folder: checkpoint, curve.jsonl")
     parser.add_argument(
         "--init", type=Path, help="run folder (averaged weights) or exported folder (backbone) to start from"
     )
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
-    parser.add_argument("--holdout", type=int, default=8, help="held-out samples per domain, as captured")
+    parser.add_argument("--holdout", type=positive, default=8, help="held-out samples per domain, as captured")
     budget = parser.add_mutually_exclusive_group(required=True)
-    budget.add_argument("--minutes", type=float, help="wall clock of training, resumed runs included")
-    budget.add_argument("--steps", type=int)
-    parser.add_argument("--workers", type=int, default=1, help="data-parallel processes, one thread each")
-    parser.add_argument("--validate-every", type=int, default=100, help="steps")
-    parser.add_argument("--save-every", type=float, default=120, help="seconds")
-    parser.add_argument("--stop-after", type=int, help="leave after this many steps of this process (tests, trials)")
+    budget.add_argument("--minutes", type=duration, help="wall clock of training, resumed runs included")
+    budget.add_argument("--steps", type=positive)
+    parser.add_argument("--workers", type=positive, default=1, help="data-parallel processes, one thread each")
+    parser.add_argument("--validate-every", type=positive, default=100, help="steps")
+    parser.add_argument("--save-every", type=duration, default=120, help="seconds")
+    parser.add_argument(
+        "--stop-after", type=positive, help="leave after this many steps of this process (tests, trials)"
+    )
     add_arguments(parser)
     return parser
 
@@ -103,4 +106,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

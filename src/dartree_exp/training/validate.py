@@ -6,7 +6,6 @@ same function. The acceptance that counts is measured by the decoding path, see 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 from dartree_exp.drafters.backbone import DFlashBackbone
 from dartree_exp.drafters.heads import Head
 from dartree_exp.training.batches import Captured, Vocabulary, load_captured, make_batch
+from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.forward import block_hidden
 
 ANCHORS = 16  # per sample
@@ -109,15 +109,15 @@ def _rounded(values: Tensor) -> list[float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.training.validate", description=__doc__.split("\n")[0])
+    parser = Parser("validate", __doc__)
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder")
     parser.add_argument(
         "--features", type=Path, required=True, help="captured features (`capture --limit 1` is enough)"
     )
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
-    parser.add_argument("--anchors", type=int, default=ANCHORS, help="per sample")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="write JSON here, for the card")
+    parser.add_argument("--anchors", type=positive, default=ANCHORS, help="per sample")
+    parser.add_argument("--threads", type=positive, default=1)
+    parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     if args.target is None:
@@ -138,4 +138,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -1,0 +1,105 @@
+"""What every training command shares: its options' types, `--help`, and one line on stderr for every mistake."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import dartree_exp
+from dartree_exp.errors import UserError
+from dartree_exp.training.errors import first_line
+
+PACKAGE = Path(dartree_exp.__file__).resolve().parent
+MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
+Number = TypeVar("Number", int, float)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of `python -m dartree_exp.training.NAME`. text: the module's docstring, which `--help` shows."""
+
+    def __init__(self, name: str, text: str | None) -> None:
+        super().__init__(
+            prog=f"python -m dartree_exp.training.{name}",
+            description=(text or "").strip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """One line, without the usage."""
+        self.exit(MISTAKE, f"{self.prog}: {message} (--help lists the options)\n")
+
+
+def run(main: Callable[[list[str] | None], int], argv: list[str] | None = None) -> int:
+    """The exit status of a command: 2 for a mistake of the caller, 1 for a run that failed, 130 where interrupted."""
+    try:
+        return main(argv)
+    except UserError as error:
+        cause = error.__cause__
+        code = FAILURE if isinstance(cause, OSError) and cause.errno in _NO_SPACE else MISTAKE
+        return _say(first_line(error), code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        code = FAILURE if error.errno in _NO_SPACE else MISTAKE
+        return _say(f"{where}{error.strerror or first_line(error)}", code)
+    except KeyboardInterrupt:
+        return _say("interrupted; the same command goes on from here", INTERRUPTED)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"dartree_exp.training: {message}", file=sys.stderr)
+    return code
+
+
+def output(text: str) -> Path:
+    """The type of options that name what a command writes. The installed package is never written to."""
+    path = Path(text)
+    if path.resolve().is_relative_to(PACKAGE):
+        raise argparse.ArgumentTypeError(f"{text} lies in the installed package, which is not written to")
+    return path
+
+
+def output_file(text: str) -> Path:
+    """`output` for a file, whose folder must be there: known before the work, not after it."""
+    path = output(text)
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} must be a file in a folder that exists")
+    if not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: permission denied")
+    return path
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    if (value := _number(int, text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return value
+
+
+def natural(text: str) -> int:
+    """An integer of at least 0."""
+    if (value := _number(int, text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 0")
+    return value
+
+
+def duration(text: str) -> float:
+    """A finite number above 0."""
+    value = _number(float, text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text}: must be a finite number above 0")
+    return value
+
+
+def _number(kind: Callable[[str], Number], text: str) -> Number:
+    try:
+        return kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None

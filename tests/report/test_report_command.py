@@ -86,6 +86,7 @@ def test_a_wandb_report_gets_the_summaries_under_the_names_of_the_tables(sweep, 
     assert (name, project, entity) == ("sweep", "trees", "us")
     assert list(summaries) == ["dartree_pruned tree.budget=16", "dartree_pruned tree.budget=64"]
     assert summaries["dartree_pruned tree.budget=16"]["n"] == 48 and "every budget and other setting comes" in note
+    assert note.startswith("0 wrong of 96 outputs; 96 exact. ")
 
 
 @pytest.mark.parametrize("address", ["trees", "/trees", "us/", "a/b/c"])

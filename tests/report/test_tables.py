@@ -40,7 +40,7 @@ def test_numbers_agree_in_terminal_markdown_and_csv(tmp_path):
     markdown = (tmp_path / "run" / "table.md").read_text()
     row = next(line for line in markdown.splitlines() if line.startswith("| all"))
     assert re.search(r"\| 3 \| 3\.67 \[3\.00, 5\.00\] \| 3\.40 \[", row)
-    assert "2.67× [" in row and "25/0/0/50/0/25" in row and row.endswith("| 3 exact | – |")
+    assert "2.67× [" in row and "25/0/0/50/0/25" in row and row.endswith("| 0 wrong of 3, 3 exact | – |")
     for piece in ("3.67", "3.00…5.00", "2.67×", "25/0/0/50/0/25", "3 exact"):
         assert piece in text
 
@@ -76,12 +76,12 @@ def test_failures_wrong_verdicts_and_fallbacks_are_shown(tmp_path):
     table, text = shown(write_run(tmp_path / "run", run, end=lambda folder: folder.fail("1 wrong verdict")))
     assert "FAILED, 13 of 13 samples: 1 wrong verdict" in table.notes
     assert "failed: p2 turn 0: draft logits: NaN in round 2" in table.notes
-    assert "wrong: p0 turn 0: {'position': 7}" in table.notes
+    assert "WRONG: p0 turn 0: {'position': 7}" in table.notes
     assert "decoded by AR: long turn 0: prompt of 900 tokens, the drafter takes 512" in table.notes
     everything = csv_rows(tmp_path / "run" / "table.csv")[-1]
     expected = dict(exact="10", near_tie="1", wrong="1", failed="1", fallbacks="1", degenerate="1", capped="1")
     assert {key: everything[key] for key in expected} == expected
-    for piece in ("10 exact", "1 near tie", "1 wrong", "1 failed", "1 by AR", "1 looping", "1 capped"):
+    for piece in ("10 exact", "1 near tie", "1 WRONG of 12", "1 failed", "1 by AR", "1 looping", "1 capped"):
         assert piece in text
 
 
@@ -128,7 +128,7 @@ def test_a_narrow_terminal_loses_nothing(tmp_path):
 
 def test_a_log_file_gets_the_width_the_table_needs(tmp_path):
     _, text = shown(write_run(tmp_path / "run", mini_run()), width=20)
-    assert any("math" in line and "4 exact" in line for line in text.splitlines())
+    assert any("math" in line and "0 wrong of 4" in line for line in text.splitlines())
 
 
 def test_the_table_cannot_be_written_where_there_is_no_run(tmp_path):

@@ -19,6 +19,7 @@ from dartree_exp.report.footer import stamp
 from dartree_exp.report.labels import name_runs
 from dartree_exp.report.table import Table
 from dartree_exp.report.tables import run_tables
+from dartree_exp.report.verdicts import lead
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -193,7 +194,8 @@ def _save_wandb_report(runs: Sequence[Run], address: str) -> None:
         raise RecordError("--wandb-report: none of these runs is done")
     names, _ = name_runs(done)
     summaries = {name: run.summary for name, run in zip(names, done, strict=True) if run.summary is not None}
-    print(save_comparison_report(done[0].path.parent.name, summaries, project, entity, " ".join(stamp(done))))
+    note = ". ".join([lead(done, names)[0], *stamp(done)])
+    print(save_comparison_report(done[0].path.parent.name, summaries, project, entity, note))
 
 
 def _complain(error: UserError) -> bool:

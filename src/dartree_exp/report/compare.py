@@ -17,10 +17,10 @@ from dartree_exp.config.schema import METHODS
 from dartree_exp.metrics import counts
 from dartree_exp.records import RecordError, Run, SampleRecord
 from dartree_exp.records.files import write_atomic
-from dartree_exp.report import claims, footer
+from dartree_exp.report import claims, footer, verdicts
 from dartree_exp.report.labels import Group, group_runs, method_names
 from dartree_exp.report.table import NONE, Cell, Table, interval, lines
-from dartree_exp.report.tables import also, lossless, method_of
+from dartree_exp.report.tables import also, method_of
 from dartree_exp.stats import estimate, paired_difference
 
 HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
@@ -95,7 +95,8 @@ def _overall(group: Group, base: int) -> Table:
         *footer.definitions("tau_macro", "speedup", *["ms_per_round"] * shared),
     ]
     headers = [*HEADERS[:_SPEEDUP], *[ROUND] * shared, *HEADERS[_SPEEDUP:]]
-    return Table(title("comparison", group), headers, _rows(group, base, "all"), notes)
+    rows = _rows(group, base, "all")
+    return Table(title("comparison", group), headers, rows, notes, frozenset(), *verdicts.lead(group.runs, group.names))
 
 
 def _rows(group: Group, base: int, category: str) -> list[list[Cell]]:
@@ -137,7 +138,7 @@ def _row(
         paired_cell("tau_difference", samples, reference, "tau_macro", as_ratio=False),
         paired_cell("tau_ratio", samples, reference, "tau_macro", as_ratio=True),
         replace(speedup, values={**speedup.values, **speedup_ratio.values, **micro.values}),
-        lossless(numbers),
+        verdicts.cell(samples, verdicts.proof_of(run) if category == "all" else None),
         also(numbers),
     ]
 
@@ -183,7 +184,8 @@ def _by_category(group: Group, categories: Sequence[str]) -> Table:
             row.append(_counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen))
         claims.mark_best(rows, column, group.runs, samples, "tau_macro")
     notes = [*footer.stamp(group.runs), claims.BEST, *footer.definitions("tau_macro")]
-    return Table(title("tau macro by category", group), ["run", *categories], rows, notes)
+    said = verdicts.lead(group.runs, group.names)
+    return Table(title("tau macro by category", group), ["run", *categories], rows, notes, frozenset(), *said)
 
 
 def _overview(groups: Sequence[Group]) -> Table:
@@ -205,7 +207,10 @@ def _overview(groups: Sequence[Group]) -> Table:
         *footer.stamp([run for group in groups for run in group.runs]),
         *footer.definitions("tau_macro", "speedup"),
     ]
-    return Table("overview", ["run", *(g.title.replace(" ", "\n") for g in groups)], list(rows.values()), notes)
+    headers = ["run", *(g.title.replace(" ", "\n") for g in groups)]
+    runs = [(run, f"{names[run.path]}, {group.title}") for group in groups for run in group.runs]
+    said = verdicts.lead([run for run, _ in runs], [name for _, name in runs])
+    return Table("overview", headers, list(rows.values()), notes, frozenset(), *said)
 
 
 def _counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:

@@ -10,6 +10,10 @@ from dartree_exp.records import Run
 from dartree_exp.stats import LEVEL, REPLICATES
 
 _KNOBS = ("budget", "width", "beta", "candidates")
+ROW_INVARIANT = (
+    "only exact passes here: the warm-up found that a row's bits do not depend on the number of rows beside it "
+    "(row_invariant), so rounding explains no difference"
+)
 INTERVAL = f"{LEVEL:.0%} percentile bootstrap over prompts"
 PROVENANCE = "every budget and other setting comes from the configuration; the report picks none by its result"
 
@@ -69,7 +73,20 @@ def stamp(runs: Sequence[Run]) -> list[str]:
     return [
         *dict.fromkeys(setup(run.config) for run in runs),
         *dict.fromkeys(machine(run.environment) for run in runs),
+        *dict.fromkeys(rule for run in runs for rule in verdict_rule(run.environment)),
         PROVENANCE,
+    ]
+
+
+def verdict_rule(environment: Mapping[str, Any]) -> list[str]:
+    """What passes as lossless under this environment, where the record says it."""
+    if environment.get("row_invariant") is True:
+        return [ROW_INVARIANT]
+    tolerance = environment.get("tolerance")
+    if not isinstance(tolerance, int | float) or not tolerance:
+        return []
+    return [
+        f"near tie: every token within {tolerance:.3g} logits of the maximum in its own context, as measured before"
     ]
 
 
@@ -117,7 +134,7 @@ def failures(run: Run, most: int = 5) -> list[str]:
     notes: list[str] = []
     groups: Sequence[tuple[str, list[str]]] = (
         ("failed", [f"{s.id} turn {s.turn}: {_message(s.error)}" for s in run.samples if s.error is not None]),
-        ("wrong", [f"{s.id} turn {s.turn}: {s.verdict_detail}" for s in run.samples if s.verdict == "wrong"]),
+        ("WRONG", [f"{s.id} turn {s.turn}: {s.verdict_detail}" for s in run.samples if s.verdict == "wrong"]),
         ("decoded by AR", [f"{s.id} turn {s.turn}: {s.fallback}" for s in run.samples if s.fallback is not None]),
     )
     for name, lines in groups:

@@ -52,7 +52,7 @@ def _float(table: Table) -> str:
     lines = [
         r"\begin{table}[t]",
         r"\centering\small",
-        rf"\caption{{{escape(_capital(table.title))}}}",
+        rf"\caption{{{_caption(table)}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.headers) - 1)}}}",
         r"\toprule",
         _row([escape(header.replace("/\n", "/").replace("\n", " ")) for header in table.headers]),
@@ -69,10 +69,17 @@ def _float(table: Table) -> str:
     return "\n".join([*lines, r"\end{table}", ""])
 
 
+def _caption(table: Table) -> str:
+    title, lead = escape(_capital(table.title)), escape(_capital(table.lead))
+    if not lead:
+        return title
+    return rf"{title}. \textbf{{{lead}}}" if table.alarm else f"{title}. {lead}"
+
+
 def _cell(cell: Cell, first: bool) -> str:
     """The cell's lines below each other, the first one's to the left; all but the head line small."""
     head, *rest = (escape(line) for line in cell.text.split("\n"))
-    head = rf"\textbf{{{head}}}" if cell.best else head
+    head = rf"\textbf{{{head}}}" if cell.best or cell.bad else head
     if not rest:
         return head
     lines = r"\\".join([head, *(rf"{{\scriptsize {line}}}" for line in rest)])

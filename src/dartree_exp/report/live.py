@@ -96,6 +96,8 @@ class LiveLine:
             f"{self._left()} left",
         ]
         failed = sum(sample.error is not None for sample in self._samples)
+        wrong = sum(sample.verdict == "wrong" for sample in self._samples)
+        parts = [f"{wrong} WRONG"] * bool(wrong) + parts
         return "  ".join([*parts, f"{failed} failed"] if failed else parts)
 
     def _left(self) -> str:

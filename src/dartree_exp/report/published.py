@@ -15,7 +15,8 @@ from typing import Any
 
 from dartree_exp.metrics import METRICS
 from dartree_exp.records import Run
-from dartree_exp.report import footer
+from dartree_exp.report import footer, verdicts
+from dartree_exp.report.labels import name_runs
 from dartree_exp.report.table import NONE, Cell, Table
 from dartree_exp.report.tables import method_of
 from dartree_exp.stats import estimate
@@ -122,7 +123,7 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
     ]
     title = f"beside published numbers, T = {temperature:g}"
     rules = frozenset({len(ours) - 1})
-    return Table(title, ["method", *columns], rows, notes, rules)
+    return Table(title, ["method", *columns], rows, notes, rules, *verdicts.lead(ours, name_runs(ours)[0]))
 
 
 def _whose_ar(ours: Sequence[Run], theirs: Sequence[Row]) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from dartree_exp.records import RecordError, Run
-from dartree_exp.report import claims, footer
+from dartree_exp.report import claims, footer, verdicts
 from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact, title
 from dartree_exp.report.labels import Group, compared, group_runs
 from dartree_exp.report.table import Cell, Table
@@ -58,7 +58,8 @@ def _table(group: Group, key: str) -> Table | None:
         *footer.stamp(group.runs),
         *footer.definitions("tau_macro"),
     ]
-    return Table(title(f"swapping {key}", group), HEADERS, rows, notes)
+    said = verdicts.lead(group.runs, group.names)
+    return Table(title(f"swapping {key}", group), HEADERS, rows, notes, frozenset(), *said)
 
 
 def _others(run: Run, key: str) -> tuple[tuple[str, str], ...]:

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 NONE = "–"
+ALARM = "bold red"
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,14 @@ class Cell:
         text: in the terminal; lines split by a newline.
         values: CSV column -> value.
         markdown: in Markdown; None joins the lines of `text`.
-        style: rich style in the terminal.
+        bad: shown as an alarm everywhere: bold, and red where there is colour.
         best: its first line is bold everywhere; see `claims.mark_best`.
     """
 
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
     markdown: str | None = None
-    style: str = ""
+    bad: bool = False
     best: bool = False
 
 
@@ -39,7 +40,8 @@ class Cell:
 class Table:
     """Rows of cells under headers; `notes` stand below and define what is above.
 
-    `rules` holds indices of rows after which a line is drawn.
+    `lead` stands between title and rows, as an alarm where `alarm` says so. `rules` holds indices of rows after which a
+    line is drawn.
     """
 
     title: str
@@ -47,12 +49,12 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
     rules: frozenset[int] = frozenset()
+    lead: str = ""
+    alarm: bool = False
 
     def print(self, console: Console) -> None:
         """Draw the table and its notes. Outside a terminal the table takes the width it needs."""
         drawn = RichTable(
-            title=Text(self.title, style="bold"),
-            title_justify="left",
             box=box.SIMPLE_HEAD,
             show_edge=False,
             padding=(0, 1, 0, 0),
@@ -70,6 +72,9 @@ class Table:
         if not console.is_terminal:
             drawn.width = console.measure(drawn, options=console.options.update(width=1000)).maximum
         console.print()
+        console.print(Text(self.title, style="bold"), soft_wrap=not console.is_terminal)
+        if self.lead:
+            console.print(Text(self.lead, style=ALARM if self.alarm else ""), soft_wrap=not console.is_terminal)
         console.print(drawn, crop=console.is_terminal)
         for note in self.notes:
             console.print(Text(note, style="dim"), soft_wrap=not console.is_terminal)
@@ -79,6 +84,7 @@ class Table:
         rows = [[_joined(cell) for cell in row] for row in self.rows]
         headers = [header.replace("/\n", "/").replace("\n", " ") for header in self.headers]
         lines = [f"**{self.title}**", ""]
+        lines += [f"**{self.lead}**" if self.alarm else self.lead, ""] if self.lead else []
         lines += [_line(cells) for cells in (headers, ["---", *["---:"] * (len(headers) - 1)], *rows)]
         lines += ["", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines).rstrip() + "\n"
@@ -115,11 +121,11 @@ def interval(name: str, estimate: Mapping[str, float | None], unit: str = "", si
 def lines(cell: Cell, *more: str) -> Cell:
     """The cell with further lines below it."""
     text = "\n".join([cell.text, *more])
-    return replace(cell, text=text, markdown=", ".join([_joined(replace(cell, best=False)), *more]))
+    return replace(cell, text=text, markdown=", ".join([_joined(replace(cell, best=False, bad=False)), *more]))
 
 
 def _drawn(cell: Cell) -> Text:
-    text = Text(cell.text, style=cell.style)
+    text = Text(cell.text, style=ALARM if cell.bad else "")
     if cell.best:
         text.stylize("bold", 0, len(cell.text.split("\n")[0]))
     return text
@@ -128,7 +134,7 @@ def _drawn(cell: Cell) -> Text:
 def _joined(cell: Cell) -> str:
     head, *rest = cell.text.split("\n")
     text = ", ".join([head, *rest]) if cell.markdown is None else cell.markdown
-    return f"**{head}**{text.removeprefix(head)}" if cell.best and text.startswith(head) else text
+    return f"**{head}**{text.removeprefix(head)}" if (cell.best or cell.bad) and text.startswith(head) else text
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dartree_exp.records import Run
 from dartree_exp.records.files import write_atomic
-from dartree_exp.report import footer
+from dartree_exp.report import footer, verdicts
 from dartree_exp.report.table import NONE, Cell, Table, interval, label
 from dartree_exp.summary import summarise
 from dartree_exp.timing import STAGES
@@ -47,8 +47,8 @@ def run_table(run: Run) -> Table:
     """The table of a run as far as it has come."""
     summary = summarise(run.samples, method_of(run))
     categories = summary["by_category"]
-    rows = [_row(category, numbers) for category, numbers in categories.items()] if len(categories) > 1 else []
-    rows.append(_row("all", summary))
+    rows = [_row(run, category, numbers) for category, numbers in categories.items()] if len(categories) > 1 else []
+    rows.append(_row(run, "all", summary))
     speeds = [summary[key]["value"] for key in ("tokens_per_second", "ar_tokens_per_second")]
     notes = [
         *footer.caveats(run),
@@ -62,19 +62,12 @@ def run_table(run: Run) -> Table:
         ),
         *footer.definitions("tau_macro", "tau_micro", "speedup"),
     ]
-    return Table(summary["method"], HEADERS, rows, notes, frozenset({len(rows) - 2}))
+    return Table(summary["method"], HEADERS, rows, notes, frozenset({len(rows) - 2}), *verdicts.lead([run]))
 
 
 def method_of(run: Run) -> str:
     """The method's name as the run recorded it."""
     return run.samples[0].method if run.samples else str(footer.setting(run.config, "method") or run.path.name)
-
-
-def lossless(numbers: Mapping[str, Any]) -> Cell:
-    """Verdict counts, `exact` always, the others where there are any."""
-    verdicts = numbers["verdicts"]
-    shown = [f"{verdicts[v]} {v.replace('_', ' ')}" for v in verdicts if v == "exact" or verdicts[v]]
-    return Cell("\n".join(shown), verdicts, style="bold red" if verdicts["wrong"] else "")
 
 
 def also(numbers: Mapping[str, Any]) -> Cell:
@@ -92,7 +85,8 @@ def _stages(stages: Mapping[str, Mapping[str, float | None]]) -> Cell:
     return Cell("/".join(f"{100 * share:.0f}" for share in shares.values() if share is not None), values)
 
 
-def _row(category: str, numbers: Mapping[str, Any]) -> list[Cell]:
+def _row(run: Run, category: str, numbers: Mapping[str, Any]) -> list[Cell]:
+    samples = [s for s in run.samples if category in ("all", s.category)]
     speedup = interval("speedup", numbers["speedup"], "×")
     extra = {
         f"{name}{end}": numbers[name][key]
@@ -112,6 +106,6 @@ def _row(category: str, numbers: Mapping[str, Any]) -> list[Cell]:
         interval("tau_micro", numbers["tau_micro"]),
         replace(speedup, values={**speedup.values, **extra}),
         _stages(numbers["stages"]),
-        lossless(numbers),
+        verdicts.cell(samples, verdicts.proof_of(run) if category == "all" else None),
         also(numbers),
     ]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from dartree_exp.metrics import prompt_units
+from dartree_exp.metrics import counts, prompt_units
 from dartree_exp.records import Run
-from dartree_exp.report import footer
+from dartree_exp.report import footer, verdicts
 from dartree_exp.report.figures import Plot
 from dartree_exp.report.labels import name_runs
 from dartree_exp.report.plots.style import svg
@@ -44,6 +43,7 @@ def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequen
         title=title,
         subtitle=list(dict.fromkeys(footer.setup(run.config) for run in runs)),
         ended=_ended(runs),
+        alarms=_alarms(runs, names),
         facts=_facts(runs, tables),
         tables=[_table(table) for table in tables],
         plots=[
@@ -64,6 +64,8 @@ def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequen
 def _table(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
+        "lead": table.lead,
+        "alarm": table.alarm,
         "headers": [header.replace("/\n", "/").replace("\n", " ") for header in table.headers],
         "rows": [[_cell(cell) for cell in row] for row in table.rows],
         "rules": table.rules,
@@ -74,20 +76,27 @@ def _table(table: Table) -> dict[str, Any]:
 def _cell(cell: Cell) -> dict[str, Any]:
     head, *rest = cell.text.split("\n")
     number = next((v for v in cell.values.values() if isinstance(v, int | float) and not isinstance(v, bool)), None)
-    return {"head": head, "rest": rest, "best": cell.best, "sort": number, "bad": "red" in cell.style}
+    return {"head": head, "rest": rest, "best": cell.best, "sort": number, "bad": cell.bad}
 
 
 def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str, str]]:
-    """What stands in large type: value, label, remark."""
-    verdicts = Counter(s.verdict for run in runs for s in run.samples if s.error is None)
-    done = sum(run.state == "DONE" for run in runs)
+    """What stands in large type: value, label, remark. Whether the outputs are right comes first."""
+    samples = [sample for run in runs for sample in run.samples]
+    numbers = verdicts.cell(samples).values
     prompts = len({(footer.setting(run.config, "benchmark.name"), id) for run in runs for id in _distinct(run)})
-    unlike = [f"{verdicts['near_tie']} near ties"] * bool(verdicts["near_tie"])
-    unlike += [f"{verdicts['wrong']} wrong"] * bool(verdicts["wrong"])
+    proofs = [proof for run in runs if (proof := verdicts.proof_of(run)) is not None]
+    done = sum(run.state == "DONE" for run in runs)
+    gap = numbers["gap_max"]
+    proved = f"{sum(p[0] for p in proofs)} of {sum(p[1] for p in proofs)} exact in fp32" if proofs else ""
     facts = [
+        (str(numbers["wrong"]), f"wrong of {counts(samples)['turns']} outputs", proved),
+        (str(numbers["exact"]), "exact, plain decoding's ids", ""),
+    ]
+    if numbers["near_tie"]:
+        facts.append((str(numbers["near_tie"]), "near ties", "" if gap is None else f"largest gap {gap:.3g}"))
+    facts += [
         (str(len(runs)), "run" if len(runs) == 1 else "runs", "all done" if done == len(runs) else f"{done} done"),
-        (str(prompts), "prompts", f"{sum(len(r.samples) for r in runs)} answers"),
-        (str(verdicts["exact"]), "outputs identical to plain decoding", ", ".join(unlike) or "all of them"),
+        (str(prompts), "prompts", f"{len(samples)} answers"),
     ]
     compared = [table for table in tables if "Δ tau" in table.headers]
     if len(compared) == 1:  # of several settings, each may have a best of its own
@@ -97,6 +106,12 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
                 if row[column].best:
                     facts.append((row[column].text.split("\n")[0], label, str(row[0].values["run"])))
     return facts
+
+
+def _alarms(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+    """What a reader must not overlook, above everything else."""
+    said, alarm = verdicts.lead(runs, names if len(runs) > 1 else ())
+    return [said] * alarm
 
 
 def _distinct(run: Run) -> Iterable[str]:

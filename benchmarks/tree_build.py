@@ -1,58 +1,72 @@
-"""Time to build a draft tree: depth-wise (DARTree pruned) against the heap with sequential correction.
+"""Time to build a draft tree, method by method, from the same recorded drafts.
 
-    python benchmarks/tree_build.py [--repeats 30] [--threads 1] [--dtype auto]
+    python benchmarks/tree_build.py [--dtypes bf16,fp32] [--prompts 3] [--tokens 24] [--repeats 10] [--threads 1]
 
-Both build from the same scorer with the same Domino head in one process, interleaved round by round, so that a load on
-the machine hits both alike. The head has the shape of the shipped drafter's (H 576, G 256, E 128, 16 drafts, 49,152
-target tokens of which 9,500 are drafted) and seeded random weights; base logits are peaked about as a trained
-backbone's. What a round computes before any tree (candidates, slot projections: `prepare`) is the same for both and
-timed apart. Reported: median and quartiles over rounds of wall-clock milliseconds and of this thread's CPU time (which
-other processes disturb less), and the ratio of the medians; depth-wise must take at most one third.
+For each dtype the real target and the shipped drafter decode a few `mini` prompts, and every round's block and root are
+kept. Then each method builds its tree from each block, in turn and in alternating order, so that a load on the machine
+hits all alike. `prepare` (candidates, slot projections) and `build` are timed apart: median and quartiles over blocks
+and repeats, of wall-clock milliseconds and of this thread's CPU time, which other processes disturb less.
+
+Counted, in passes that are not timed: how often a depth was scored, per build and level (1 where a tree is grown once;
+the heap scores single nodes), and of the selections that may tie, how many were sorted whole for it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from statistics import quantiles
-from typing import TypeVar
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
 
+from dartree_exp.assemble import load_parts, make_method, make_rule, make_sampler
+from dartree_exp.config import compose
+from dartree_exp.config.schema import Config
+from dartree_exp.decode import Method, speculate
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.gru import GRUHead
-from dartree_exp.models.registry import resolve_dtype
-from dartree_exp.trees.builder import Builder
-from dartree_exp.trees.chain import ChainBuilder
-from dartree_exp.trees.children import Children
-from dartree_exp.trees.heap import HeapBuilder
-from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
-from dartree_exp.trees.scorer import make_scorer
+from dartree_exp.kernels import candidate_select
+from dartree_exp.prompts import load_prompts
+from dartree_exp.timing import StageClock
+from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.tree import DraftTree
 
-HIDDEN, GRU, RANK, DRAFTS = 576, 256, 128, 16
-VOCAB, DRAFTED = 49_152, 9_500
-CANDIDATES, BUDGET, WIDTH, BETA = 64, 64, 12, -0.2
-BOUND = 1 / 3
-WARM_UP = 3
+METHODS = ("dartree_pruned", "dartree_fixed", "heap_sequential", "dominotree", "dominotree_frontier", "chain_ddtree")
+METHODS += ("ddtree", "domino")
+RATIOS = (("dartree_pruned", "heap_sequential"), ("dartree_fixed", "heap_sequential"))
+BUDGET = 64  # of every method, whatever its preset has
 
 T = TypeVar("T")
+Draft = tuple[Block, int]  # and the root's token
 
 
-def seeded_head(dtype: torch.dtype) -> tuple[GRUHead, torch.Tensor]:
-    """The head, bound as a restricted drafter binds it, and the ids it drafts."""
-    vocab_ids = torch.randperm(VOCAB)[:DRAFTED].sort().values
-    head = GRUHead(HIDDEN, VOCAB, GRU, RANK, 1).to(dtype).requires_grad_(False)
-    return head.bind((torch.randn(VOCAB, HIDDEN) * 0.1).to(dtype), vocab_ids), vocab_ids
+def record(config: Config) -> tuple[Method, list[Draft]]:
+    """The default method, and every round's draft of its decoding."""
+    target, method = load_parts(config)
+    drafts: list[Draft] = []
+
+    def scorer(block: Block, root: int, *draws: Any) -> Scorer:
+        drafts.append((block, root))
+        return method.scorer(block, root, *draws)
+
+    rule = make_rule(config.decoding, target)
+    for prompt in load_prompts(config.benchmark):
+        ids = target.tokenizer.encode_chat([{"role": "user", "content": prompt.turns[0]}], False)
+        recorder = replace(method, scorer=scorer)
+        speculate(target, recorder, ids, make_sampler(config.decoding, prompt.id), rule, StageClock())
+    return method, drafts
 
 
-def seeded_block(vocab_ids: torch.Tensor, dtype: torch.dtype) -> Block:
-    """Base logits whose best token has a probability of about one half, falling off like natural text."""
-    ranks = torch.rand(DRAFTS, DRAFTED).argsort(dim=1).argsort(dim=1) + 1.0
-    logits = -1.3 * ranks.log() + 0.3 * torch.randn(DRAFTS, DRAFTED)
-    return Block(torch.randn(DRAFTS, HIDDEN).to(dtype), logits, vocab_ids)
+def build(method: Method, draft: Draft, scorer: Scorer) -> DraftTree:
+    """One tree."""
+    return method.builder.build(scorer, draft[1], method.depth, BUDGET)
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float, float]:
@@ -62,57 +76,99 @@ def timed(work: Callable[[], T]) -> tuple[T, float, float]:
     return result, 1e3 * (time.perf_counter() - wall), 1e3 * (time.thread_time() - cpu)
 
 
-def summary(name: str, samples: list[tuple[float, float]]) -> tuple[float, float]:
-    """Print medians and quartiles; return the medians."""
-    medians = []
-    cells = []
-    for column in zip(*samples, strict=True):
-        low, middle, high = quantiles(column, n=4)
-        medians.append(middle)
-        cells.append(f"{middle:7.2f} [{low:6.2f}, {high:6.2f}]")
-    print(f"{name:34s} {cells[0]:>26s} {cells[1]:>26s}")
-    return medians[0], medians[1]
+def measure(methods: dict[str, Method], drafts: list[Draft], repeats: int) -> dict[str, list[tuple[float, ...]]]:
+    """Per method, for each block and repeat: wall and CPU of `prepare`, then of `build`. The first pass warms up."""
+    times: dict[str, list[tuple[float, ...]]] = {name: [] for name in methods}
+    for repeat in range(repeats + 1):
+        for draft in drafts:
+            for name in list(methods)[:: 1 if repeat % 2 else -1]:
+                method = methods[name]
+                scorer, *prepare = timed(partial(method.scorer, *draft))
+                _, *built = timed(partial(build, method, draft, scorer))
+                if repeat:
+                    times[name].append((*prepare, *built))
+    return times
+
+
+def count(method: Method, drafts: list[Draft]) -> Counter[str]:
+    """Levels built, calls that scored a depth, selections and whole sorts for a tie, over one pass."""
+    seen: Counter[str] = Counter()
+
+    def counted(name: str, function: Callable[..., T], *args: Any) -> T:
+        seen[name] += 1
+        return function(*args)
+
+    tying, sorting = candidate_select._topk_or_sort, candidate_select._sorted_topk
+
+    def selected(values: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        seen["selections"] += 1
+        with patch.object(candidate_select, "_sorted_topk", partial(counted, "sorted", sorting)):
+            return tying(values, k)
+
+    for draft in drafts:
+        scorer: Any = method.scorer(*draft)
+        for name in ("score", "best", "top"):
+            setattr(scorer, name, partial(counted, "scored", getattr(scorer, name)))
+        with patch.object(candidate_select, "_topk_or_sort", selected):
+            tree = build(method, draft, scorer)
+            seen["levels"] += int((tree.supertree or tree).depths.max())
+    return seen
+
+
+def quartiles(values: list[float]) -> str:
+    low, middle, high = quantiles(values, n=4)
+    return f"{middle:8.2f} [{low:6.2f}, {high:6.2f}]"
+
+
+def wide_ties(drafts: list[Draft], k: int) -> int:
+    """Blocks whose choice of `k` candidates falls back to sorting every row whole."""
+    with patch.object(candidate_select, "_sorted_topk", side_effect=candidate_select._sorted_topk) as full:
+        for block, _ in drafts:
+            candidate_select.stable_topk(block.logits, k)
+    return full.call_count
 
 
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=30, help="rounds, each with its own block")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--dtype", choices=("auto", "bf16", "fp32"), default="auto", help="as engine.dtype")
+    parser.add_argument("--dtypes", default="bf16,fp32", help="as engine.dtype, comma-separated")
+    parser.add_argument("--prompts", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=24, help="decoded per prompt to record blocks")
+    parser.add_argument("--repeats", type=int, default=10, help="timed passes over the blocks")
+    parser.add_argument("--threads", type=int, default=1, help="while building; recording uses torch's choice")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
-    dtype = resolve_dtype(args.dtype, torch.device("cpu"))
-
-    children = Children(narrow_by_budget=True)
-    builders: dict[str, Builder] = {
-        "depth-wise, pruned (default tree)": PrunedBuilder(children, WIDTH, BETA),
-        "heap_sequential": HeapBuilder(children),
-        "depth-wise, fixed": FixedBuilder(children),
-        "chain": ChainBuilder(),
-    }
-    head, vocab_ids = seeded_head(dtype)
-    times: dict[str, list[tuple[float, float]]] = {"prepare (shared)": [], **{name: [] for name in builders}}
-    for repeat in range(args.repeats + WARM_UP):
-        prepare = partial(make_scorer, "conditional", seeded_block(vocab_ids, dtype), head, int(vocab_ids[repeat]))
-        scorer, *sample = timed(partial(prepare, candidates=CANDIDATES, normalise="candidates"))
-        row = {"prepare (shared)": (sample[0], sample[1])}
-        for name, builder in builders.items():
-            _, *sample = timed(partial(builder.build, scorer, int(vocab_ids[repeat]), DRAFTS, BUDGET))
-            row[name] = (sample[0], sample[1])
-        if repeat >= WARM_UP:
-            for name, cell in row.items():
-                times[name].append(cell)
-
-    print(f"W {WIDTH}, D {DRAFTS}, K {CANDIDATES}, B {BUDGET}, beta {BETA}; H {HIDDEN}, G {GRU}, E {RANK}, V {VOCAB}")
-    print(f"torch {torch.__version__}, {args.threads} thread(s), {dtype}, {platform.machine()} {platform.system()}")
-    print(f"{args.repeats} interleaved rounds, milliseconds: median [quartiles]\n")
-    print(f"{'':34s} {'wall':>26s} {'thread CPU':>26s}")
-    medians = {name: summary(name, samples) for name, samples in times.items()}
-    wall, cpu = (medians["depth-wise, pruned (default tree)"][i] / medians["heap_sequential"][i] for i in range(2))
-    verdict = "within" if wall <= BOUND else "ABOVE"
-    print(f"\ndepth-wise / heap_sequential: wall {wall:.3f}, CPU {cpu:.3f}; {verdict} the bound of {BOUND:.3f}")
+    print(f"torch {torch.__version__}, {platform.machine()} {platform.system()}, {os.cpu_count()} cores", end=", ")
+    print(f"load average {os.getloadavg()[0]:.1f} at the start; {args.threads} thread(s); milliseconds, B = {BUDGET}")
+    cores = torch.get_num_threads()
+    for dtype in args.dtypes.split(","):
+        torch.set_num_threads(cores)
+        common = [f"engine.dtype={dtype}", f"tree.budget={BUDGET}", f"decoding.max_new_tokens={args.tokens}"]
+        recorded, drafts = record(compose([*common, f"benchmark.limit={args.prompts}"]))
+        torch.set_num_threads(args.threads)
+        methods = {}
+        for name in METHODS:
+            config = compose([*common, f"method={name}"])
+            methods[name] = make_method(config.tree, config.budget, recorded.drafter)
+        times = measure(methods, drafts, args.repeats)
+        print(
+            f"\n{dtype}: {len(drafts)} blocks of {args.prompts} prompts, {tuple(drafts[0][0].logits.shape)} logits;",
+            end=" ",
+        )
+        print(f"candidates of {wide_ties(drafts, 64)} blocks need a whole sort (K = 64)")
+        print(
+            f"{'':20s} {'prepare, wall':>25s} {'build, wall':>25s} {'build, CPU':>25s}  scored/level  sorted/selections"
+        )
+        for name, rows in times.items():
+            prepare, _, wall, cpu = zip(*rows, strict=True)
+            seen = count(methods[name], drafts)
+            print(f"{name:20s} {quartiles(prepare)} {quartiles(wall)} {quartiles(cpu)}", end="  ")
+            print(f"{seen['scored'] / seen['levels']:12.2f}  {seen['sorted']}/{seen['selections']}")
+        for over, under in RATIOS:
+            wall, cpu = (
+                quantiles([row[i] for row in times[over]], n=2)[0] / quantiles([row[i] for row in times[under]], n=2)[0]
+                for i in (2, 3)
+            )
+            print(f"{over} / {under}: wall {wall:.3f}, CPU {cpu:.3f}")
 
 
 if __name__ == "__main__":

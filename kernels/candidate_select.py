@@ -13,6 +13,8 @@ from dartree_exp.kernels.backend import use_triton
 _SORT_LIMIT = 4096
 # Extra entries taken so that a tie at the k-th place is seen whole; bf16 logits tie in small groups.
 _SLACK = 32
+# On a CPU, top-k and a look at its k + 1 values take half the time of a stable sort from this many values per kept one.
+_SORT_RATIO = 16
 _TRITON_MAX_K = 256  # beyond, the sorting network grows and torch's radix sort is the better tool
 
 
@@ -47,11 +49,16 @@ def candidate_select_torch(logits: Tensor, k: int, logsumexp: bool = False) -> S
 
 
 def stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of the last axis, descending, equal values by index: values and int64 indices [..., k]."""
+    """The k largest of the last axis, descending, equal values by index: values and int64 indices [..., k].
+
+    Whether values tie is read on the host, and only a selection that has ties is sorted: free on a CPU. Elsewhere a
+    look would be a synchronisation, so all is sorted.
+    """
     size = values.shape[-1]
-    # The check for wide ties reads a result on the host: free on the CPU, a synchronisation elsewhere.
-    if size <= max(_SORT_LIMIT, k + _SLACK) or values.device.type != "cpu":
+    if not values.is_cpu:
         return _sorted_topk(values, k)
+    if size <= max(_SORT_LIMIT, k + _SLACK):
+        return _topk_or_sort(values, k) if values.dim() == 1 and size > _SORT_RATIO * k else _sorted_topk(values, k)
     top, index = values.topk(k + _SLACK)
     if bool((top[..., k - 1] == top[..., -1]).any()):
         return _sorted_topk(values, k)
@@ -65,22 +72,9 @@ def _sorted_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return top[..., :k], index[..., :k]
 
 
-class QuickTopk:
-    """`stable_topk` at a third of the time, for one-dimensional values on the CPU: right unless `tied` says otherwise.
-
-    It leaves equal values in any order, but remembers what it saw, so that a caller with many small selections can
-    check once at the end and, in the rare case, repeat them with `stable_topk`.
-    """
-
-    def __init__(self) -> None:
-        self._seen: list[Tensor] = []
-
-    def __call__(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        top, index = values.topk(min(k + 1, values.shape[0]))  # one more, to see a tie at the last place
-        self._seen.append(top)
-        return top[:k], index[:k]
-
-    def tied(self) -> bool:
-        """Whether equal values stood side by side in any selection so far (reads a result on the host)."""
-        seen = torch.cat(self._seen)
-        return bool((seen[1:] == seen[:-1]).any())
+def _topk_or_sort(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """For values [n] on a CPU, n > k: top-k leaves only equal values in any order, so that without any it is stable."""
+    top, index = values.topk(k + 1)  # one more, to see a tie at the last place
+    if len(set(top.tolist())) <= k:
+        return _sorted_topk(values, k)
+    return top[:k], index[:k]

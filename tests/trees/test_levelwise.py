@@ -2,12 +2,15 @@
 
 import pytest
 import torch
-from tree_support import ALL, Operations, Shapes, every_path, paths, scorer
+from tree_support import ALL, Operations, Shapes, drafter, every_path, paths, scorer
 
-from dartree_exp.trees import levelwise
+from dartree_exp.kernels import candidate_select
+from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
+from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
+from dartree_exp.trees.scorer import make_scorer
 
 NARROW = Children(narrow_by_budget=True)
 
@@ -106,9 +109,7 @@ def test_children_in_corrected_order():
 def operations(builder, depths: int, candidates: int, budget: int) -> int:
     made = scorer("conditional", 1, depths, 40, candidates=candidates)
     builder.build(made, 0, depths, budget)  # what is made once and kept does not count
-    with Operations() as seen, pytest.MonkeyPatch.context() as patch:
-        # The one flag read on a CPU, once the supertree stands (see the test below).
-        patch.setattr("dartree_exp.trees.levelwise.QuickTopk.tied", lambda self: False)
+    with Operations() as seen:
         builder.build(made, 0, depths, budget)
     return seen.count.total()
 
@@ -130,15 +131,28 @@ def test_the_counter_sees_a_copy_to_the_host():
         bool(torch.zeros(3).any())
 
 
-def test_ties_are_looked_for_once_after_growing(monkeypatch):
-    events = []
-    for owner, name in ((levelwise.Ledger, "add_level"), (levelwise.Ledger, "tree"), (levelwise.QuickTopk, "tied")):
-        original = getattr(owner, name)
-        monkeypatch.setattr(
-            owner, name, lambda self, *args, name=name, original=original: events.append(name) or original(self, *args)
-        )
-    PrunedBuilder(ALL, 4, 0.0).build(scorer("conditional", 1, 3, 9), 0, 3, 8)
-    assert events == ["add_level"] * 3 + ["tree", "tied"]
+@pytest.mark.parametrize(
+    "builder",
+    [FixedBuilder(ALL), PrunedBuilder(ALL, 4, -0.2), ChainBuilder(), PoolBuilder(3, 4), FrontierBuilder(3, None)],
+    ids=lambda builder: type(builder).__name__,
+)
+def test_tied_scores_cost_no_second_growth(builder):
+    """bf16 logits tie at depth 1, which no head corrects; every depth is scored once all the same."""
+    calls = []
+    for seed in range(6):
+        block, head = drafter(seed, 5, 200, prefix=1, scale=1.0)
+        block.logits.copy_(block.logits.bfloat16())
+        made = make_scorer("conditional", block, head, 0, candidates=64)
+        rows = made.rows
+        made.rows = lambda state, depth, rows=rows, seed=seed: calls.append((seed, depth)) or rows(state, depth)
+        tree = builder.build(made, 0, 5, 10)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(candidate_select, "stable_topk", candidate_select._sorted_topk)
+            for module in ("levelwise", "pool", "prune"):
+                patch.setattr(f"dartree_exp.trees.{module}.stable_topk", candidate_select._sorted_topk)
+            made.rows = rows
+            assert torch.equal(builder.build(made, 0, 5, 10).tokens, tree.tokens)
+    assert sorted(calls) == [(seed, depth) for seed in range(6) for depth in range(1, 6)]
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,18 @@
 """Level-wise builders: all parents of a depth are scored at once (DARTree, arXiv 2608.13524).
 
-Per depth a constant number of tensor operations, whatever width, candidates and budget; no loop over nodes, and nothing
-is read on the host before the tree has grown (on the CPU one flag is, afterwards: whether scores tied).
+Per depth a constant number of tensor operations, whatever width, candidates and budget; no loop over nodes. On a GPU
+nothing is read on the host; on a CPU the selection looks for ties and sorts only where there are any.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
-from torch import Tensor
-
-from dartree_exp.kernels.candidate_select import QuickTopk, stable_topk
+from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.prune import best_nodes, subtree
 from dartree_exp.trees.scorer import Scorer, levels
 from dartree_exp.trees.tree import DraftTree, Ledger
-
-Select = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 def grow(scorer: Scorer, root: int, widths: list[int], children: Children, count: int) -> DraftTree:
@@ -25,28 +20,14 @@ def grow(scorer: Scorer, root: int, widths: list[int], children: Children, count
 
     count: children per parent. Order within a depth: score descending, equal scores by place of the parent, then by
     rank of the candidate. A width is cut to the children there are.
-
-    On a CPU the stable sort behind the tie rule would be a sixth of the build, and corrected scores hardly ever tie:
-    grow with a selection that does not mind ties, and grow again if there were any.
     """
     state = scorer.start(root)
-    if state.device.type == "cpu":
-        quick = QuickTopk()
-        tree = _grow(scorer, root, state, widths, children, count, quick)
-        if not quick.tied():
-            return tree
-    return _grow(scorer, root, state, widths, children, count, stable_topk)
-
-
-def _grow(
-    scorer: Scorer, root: int, state: Tensor, widths: list[int], children: Children, count: int, select: Select
-) -> DraftTree:
     ledger = Ledger(root, state.device)
     scores = None
     for depth, width in enumerate(widths, start=1):
         log_probs, ranks = children.take(scorer.score(state, depth), count)
-        paths = log_probs if scores is None else scores[:, None] + log_probs
-        scores, index = select(paths.flatten(), min(width, paths.numel()))
+        paths = log_probs if scores is None else scores.unsqueeze(1) + log_probs
+        scores, index = stable_topk(paths.flatten(), min(width, paths.numel()))
         parent, rank = index // count, index % count
         if ranks is not None:
             rank = ranks[parent, rank]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,8 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from dartree_exp.errors import UserError
     from dartree_exp.sweep import SweepFolder, finish
 
-    arguments = normalise(arguments)
-    overrides, config_dirs = _split(arguments)
+    try:
+        flags, overrides, config_dirs = _split(arguments)
+    except UserError as error:
+        return _refuse(str(error))
+    overrides = normalise(overrides, config_dirs)
+    arguments = [*flags, *overrides]
     # Before Hydra, which would make a sweep's folder first. Choices on another search path are unknown here.
     if not any(text.startswith("hydra.searchpath") for text in overrides):
         mistake = first_mistake(overrides, config_dirs)
@@ -77,12 +82,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return finish(status)
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """The overrides among the arguments, and the folders given by --config-dir."""
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
+    """The flags, the overrides on whichever side of them, and the folders given by --config-dir.
+
+    Raises ConfigError for a flag or a flag's value that Hydra does not know.
+    """
     from hydra._internal.utils import get_args_parser
 
-    parsed = get_args_parser().parse_args(arguments)
-    return parsed.overrides, [Path(parsed.config_dir)] if parsed.config_dir else []
+    from dartree_exp.errors import ConfigError
+
+    def refuse(message: str) -> None:
+        raise ConfigError(f"{message} (--help says more)")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign, assignment]
+    parsed = parser.parse_intermixed_args(arguments)
+    left = Counter(parsed.overrides)
+    flags = []
+    for argument in arguments:
+        if left[argument]:
+            left[argument] -= 1
+        else:
+            flags.append(argument)
+    return flags, parsed.overrides, [Path(parsed.config_dir)] if parsed.config_dir else []
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from dartree_exp.errors import ConfigError
 from dartree_exp.models.registry import load_target
 from dartree_exp.models.target import Target
 from dartree_exp.timing import StageClock
-from dartree_exp.trees.builder import make_builder
+from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.scorer import Scorer, make_scorer
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
@@ -58,7 +58,9 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
     def scorer(block: Block, root: int) -> Scorer:
         return make_scorer(scoring, block, drafter.head, root, candidates=candidates, normalise=tree.normalise)
 
-    return Method(drafter, scorer, make_builder(tree), make_budget(budget, tree, drafter), tree.budget, tree.depth)
+    # The cache is sized by what a tree can hold: a chain of 15 never needs the 64 rows of its budget.
+    most = largest_tree(tree, min(drafter.num_drafts, tree.depth or drafter.num_drafts))
+    return Method(drafter, scorer, make_builder(tree), make_budget(budget, tree, drafter), most, tree.depth)
 
 
 def make_budget(budget: BudgetConfig, tree: TreeConfig, drafter: Drafter) -> BudgetPolicy:

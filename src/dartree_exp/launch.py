@@ -34,7 +34,7 @@ from dartree_exp.outcomes import (
     read_outcomes,
     sweep_id,
 )
-from dartree_exp.points import load_point
+from dartree_exp.points import load_point, task_overrides
 from dartree_exp.progress import progress
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.lock import FolderBusy
@@ -59,7 +59,7 @@ def job(raw: DictConfig) -> float | None:
     Returns the point's `sweep.objective`, for sweepers that search; None where the point has none.
     """
     hydra = HydraConfig.get()
-    overrides = list(hydra.overrides.task)
+    overrides = task_overrides(hydra)
     if hydra.mode == RunMode.MULTIRUN:
         return _in_sweep(raw, int(hydra.job.num), overrides, Path(hydra.sweep.dir))
     try:

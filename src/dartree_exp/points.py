@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from dartree_exp.config.composition import COMPOSITION_ERRORS, explain
 from dartree_exp.config.load import load_config
@@ -50,6 +50,8 @@ class Planned:
 
 def sweep_folder_of(config: DictConfig) -> Path:
     """The folder of the sweep that Hydra composed; ConfigError where it cannot be one."""
+    if not config.output:
+        raise ConfigError("output=: must name a folder")
     name = config.sweep.name
     if name is not None:
         check_folder_name("sweep.name", str(name))
@@ -65,6 +67,12 @@ def load_point(raw: DictConfig, overrides: list[str], sweep_dir: Path) -> Config
     config = load_config(raw, overrides)
     check_files(config)
     return config
+
+
+def task_overrides(hydra: Any) -> list[str]:
+    """The settings of the command line as typed: `${...}` among them is for the settings to resolve, not for the list."""
+    typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+    return list(typed)
 
 
 def all_points(config: DictConfig, sweep_dir: Path) -> Planned:
@@ -103,7 +111,7 @@ def _swept(config: DictConfig, loader: ConfigLoader) -> list[Override]:
     params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(config_loader=loader)
     return list(
-        {o.get_key_element(): o for o in parser.parse_overrides([*params, *config.hydra.overrides.task])}.values()
+        {o.get_key_element(): o for o in parser.parse_overrides([*params, *task_overrides(config.hydra)])}.values()
     )
 
 

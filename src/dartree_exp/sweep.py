@@ -14,6 +14,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from dartree_exp.config.composition import COMPOSITION_ERRORS, explain
+from dartree_exp.config.hydra_settings import composed_refusal
 from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.estimate import estimate
 from dartree_exp.outcomes import (
@@ -30,7 +31,7 @@ from dartree_exp.outcomes import (
     note_plan,
     read_outcomes,
 )
-from dartree_exp.points import Planned, Point, all_points, apart, shared_by, sweep_folder_of
+from dartree_exp.points import Planned, Point, all_points, apart, shared_by, sweep_folder_of, task_overrides
 
 _HYDRAS_RECORD = "multirun.yaml"
 """Written by Hydra's sweeper before the first point: the settings once more, with this machine's folders in them."""
@@ -42,11 +43,16 @@ class SweepFolder(Callback):
     path: Path | None = None
     points = 0
 
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Exit with status 2 where a file set what Hydra must not do here."""
+        _check_hydra(config)
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Exit with status 2, nothing written, where a point cannot work, unless `sweep.check=false`.
 
         Hydra turns exceptions of a callback into warnings; SystemExit it lets pass.
         """
+        _check_hydra(config)
         try:
             folder = sweep_folder_of(config)
             planned = all_points(config, folder)
@@ -55,7 +61,7 @@ class SweepFolder(Callback):
                 raise ConfigError("\n".join(_refusals(refused, planned.points)))
             begin(folder, planned)
         except COMPOSITION_ERRORS as error:
-            _exit(2, explain(error, list(config.hydra.overrides.task)))
+            _exit(2, explain(error, task_overrides(config.hydra)))
         except ConfigError as error:
             _exit(2, str(error))
         except (UserError, OSError) as error:
@@ -64,6 +70,12 @@ class SweepFolder(Callback):
             traceback.print_exc()
             _exit(1, f"{type(error).__name__}: {error}")
         SweepFolder.path, SweepFolder.points = folder, planned.count
+
+
+def _check_hydra(config: DictConfig) -> None:
+    refusal = composed_refusal(config)
+    if refusal is not None:
+        _exit(2, refusal)
 
 
 def begin(folder: Path, planned: Planned) -> None:

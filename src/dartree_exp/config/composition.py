@@ -9,10 +9,11 @@ from typing import Any
 
 from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import Glob, Override
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 
+from dartree_exp.config import hydra_settings
 from dartree_exp.config.knobs import did_you_mean, knobs, nearest, nearest_key
 from dartree_exp.config.load import load_config
 from dartree_exp.config.schema import Config
@@ -58,10 +59,25 @@ def groups(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
     return {name: sorted(options) for name, options in sorted(found.items())}
 
 
-def normalise(overrides: Sequence[str]) -> list[str]:
-    """`+method=ddtree` and `method=ddtree` are the same, as for every other group."""
-    known = groups()
-    return [text[1:] if text.startswith("+") and text[1:].partition("=")[0] in known else text for text in overrides]
+def normalise(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> list[str]:
+    """`+method=ddtree` and `method=ddtree` are the same, as for every other group; `glob(...)` becomes its options."""
+    known = groups(config_dirs)
+    plain = [text[1:] if text.startswith("+") and text[1:].partition("=")[0] in known else text for text in overrides]
+    return [_expanded(text, known) if "=glob(" in text else text for text in plain]
+
+
+def _expanded(text: str, options: dict[str, list[str]]) -> str:
+    """A choice by pattern as Hydra writes several choices; left as it is where it is none or matches nothing.
+
+    Hydra itself would take the parts (`_shared`) for options.
+    """
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException:
+        return text
+    pattern, key = override.value(), override.key_or_group
+    names: list[str] = pattern.filter(options.get(key, [])) if isinstance(pattern, Glob) else []
+    return f"{key}={','.join(names)}" if names else text
 
 
 def first_mistake(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str | None:
@@ -89,7 +105,19 @@ def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Pa
     for plugin, extra in _EXTRAS.items():
         if f"'{plugin}'" in str(error):
             return f"{plugin}: needs an extra: pip install 'dartree_exp[{extra}]'"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return _no_option(group, name, sorted(option for option in error.options if option[0] != "_"))
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        return f"{error.full_key}: {one_line(error)}"
     return one_line(error)
+
+
+def _no_option(group: str, name: object, allowed: Sequence[str], close: str | None = None) -> str:
+    close = close or nearest(str(name), allowed)
+    return (
+        f"{group}={name}: there is no such option; allowed: {', '.join(allowed) or 'nothing yet'}{did_you_mean(close)}"
+    )
 
 
 def one_line(error: BaseException) -> str:
@@ -100,17 +128,25 @@ def one_line(error: BaseException) -> str:
 
 def _refusals(override: Override, text: str, options: dict[str, list[str]]) -> Iterator[str]:
     key = override.key_or_group
-    if override.is_hydra_override() or override.is_delete():
+    if override.is_hydra_override():
+        message = hydra_settings.refusal(key, override.value())
+        if message is not None:
+            yield message
         return
-    if key in options:
+    if override.is_delete():
+        return
+    if isinstance(override.value(), Glob):
+        yield f"{text}: " + (
+            f"matches none of {', '.join(options[key])}" if key in options else "only choices have patterns"
+        )
+    elif key in options:
         for value in _values(override):
             if value not in options[key]:
                 # `budget=16` means the number, not the policy.
                 like = next((name for name, _, _ in knobs() if name != key and name.endswith(f".{key}")), None)
-                close = nearest(str(value), options[key]) or (f"{like}={value}" if like and value is not None else None)
-                allowed = ", ".join(options[key]) or "nothing yet"
-                shown = "null" if value is None else value
-                yield f"{key}={shown}: there is no such option; allowed: {allowed}{did_you_mean(close)}"
+                number = f"{like}={value}" if like and value is not None else None
+                close = nearest(str(value), options[key]) or number
+                yield _no_option(key, "null" if value is None else value, options[key], close)
     elif not any(key == name or key.startswith(f"{name}.") for name, _, _ in knobs()):
         yield f"{text}: there is no such key{did_you_mean(nearest_key(key))}"
 

@@ -42,7 +42,7 @@ def _describe_kind(kind: Any, knob: Knob) -> str:
 
 def _with_bounds(word: str, knob: Knob) -> str:
     bounds = [
-        f"{sign} {bound:g}"
+        f"{sign} {int(bound) if bound == int(bound) else bound}"
         for sign, bound in ((">=", knob.low), (">", knob.above), ("<=", knob.high))
         if bound is not None
     ]

@@ -31,6 +31,10 @@ METHODS = (
 )
 TREES = ("chain", "heap", "fixed", "pruned", "pool", "frontier")
 OBJECTIVES = ("tau_macro", "tau_micro", "emitted_per_round", "speedup", "speedup_macro", "tokens_per_second")
+MOST_NODES = 16_384  # of a tree: the mask over their rows alone takes 1 GiB in fp32
+MOST_SEED = 2**63 - 1
+MOST_THREADS = 1024
+MOST_DRAFTS = 1024  # of a scripted drafter
 SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
 
 
@@ -69,7 +73,7 @@ class ModelConfig:
     name: str = knob("target in records and tables; the embedded targets are fetched by this name")
     path: str | None = knob("local Llama- or Qwen3-family folder, or a hub name; null: the embedded or toy target")
     family: str | None = knob("architecture of the toy target", allowed=("llama", "qwen3"))
-    seed: int = knob("seed of the toy target's weights", low=0)
+    seed: int = knob("seed of the toy target's weights", low=0, high=MOST_SEED)
     drafters: dict[str, str | None] = knob("where this target's drafters lie, by drafter name")
 
 
@@ -80,8 +84,10 @@ class DrafterConfig:
     name: str = knob("drafter in records and tables; oracle, random and adversarial are scripted")
     path: str | None = knob("checkpoint: pkg:// (shipped with the package), a local folder or a hub name")
     head: str = knob("correction head of the checkpoint to use; none: the backbone alone", allowed=HEADS)
-    num_drafts: int | None = knob("drafts per block of a scripted drafter; null: the checkpoint's", low=1)
-    seed: int = knob("seed of a scripted drafter", low=0)
+    num_drafts: int | None = knob(
+        "drafts per block of a scripted drafter; null: the checkpoint's", low=1, high=MOST_DRAFTS
+    )
+    seed: int = knob("seed of a scripted drafter", low=0, high=MOST_SEED)
 
 
 @dataclass(kw_only=True)
@@ -93,9 +99,11 @@ class TreeConfig:
         "scorer; null: conditional where the drafter has a head, else marginal",
         allowed=("marginal", "static", "conditional"),
     )
-    budget: int = knob("B: non-root nodes sent to verification per round", low=0)
+    budget: int = knob("B: non-root nodes sent to verification per round", low=0, high=MOST_NODES)
     width: int | None = knob(
-        "W: nodes kept per depth while building (pruned), or expanded (pool, frontier); null: the budget", low=1
+        "W: nodes kept per depth while building (pruned), or expanded (pool, frontier); null: the budget",
+        low=1,
+        high=MOST_NODES,
     )
     beta: float = knob("depth bonus per level when pruning (pruned)", high=0.0)
     candidates: int | str = knob(
@@ -142,7 +150,7 @@ class BenchmarkConfig:
     optional: str = knob("appended to the template where the row has its fields and they are not empty", escapes=True)
     count: int | None = knob("prompts of the set; larger data is shuffled by `seed` and cut; null: all", low=1)
     limit: int | None = knob("decode so many of them, spread over categories and drawn by `seed`; null: all", low=1)
-    seed: int = knob("seed of the shuffle that picks a subset", low=0)
+    seed: int = knob("seed of the shuffle that picks a subset", low=0, high=MOST_SEED)
     categories: list[str] = knob("use these categories only; []: all")
     max_new_tokens: int = knob("the set's usual cap per answer; decoding.max_new_tokens follows it unless set", low=1)
 
@@ -154,7 +162,7 @@ class DecodingConfig:
     temperature: float = knob("0: greedy", low=0.0)
     top_k: int = knob("keep the k most likely tokens; 0: all", low=0)
     top_p: float = knob("keep the smallest set of tokens with this mass; 1: all", above=0.0, high=1.0)
-    seed: int = knob("seed of the draws at temperature > 0", low=0)
+    seed: int = knob("seed of the draws at temperature > 0", low=0, high=MOST_SEED)
     max_new_tokens: int = knob("cap per answer", low=1)
     stop_ids: list[int] = knob("token ids that end an answer, besides the target's own", low=0)
     stop_strings: list[str] = knob("strings that end an answer", escapes=True)
@@ -169,7 +177,7 @@ class EngineConfig:
     dtype: str = knob(
         "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32", allowed=("auto", "bf16", "fp32", "fp64")
     )
-    threads: int | None = knob("CPU threads; null: torch's choice", low=1)
+    threads: int | None = knob("CPU threads; null: torch's choice", low=1, high=MOST_THREADS)
     profile: bool = knob("synchronise the device at every stage's end (exact stages, slower total)")
 
 

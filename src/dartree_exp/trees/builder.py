@@ -27,6 +27,20 @@ class Builder(Protocol):
         """
 
 
+def largest_tree(tree: TreeConfig, depths: int) -> int:
+    """Most nodes, root left out, that a round can send to verification with so many depths; at most `tree.budget`."""
+    choices = tree.budget if tree.candidates_follow_budget or tree.candidates == "all" else int(tree.candidates)
+    branch = 1 if tree.name == "chain" else min(choices, tree.children or choices)
+    width = tree.width if tree.name == "pruned" and tree.width is not None else tree.budget
+    nodes, level = 0, 1
+    for _ in range(depths):
+        level = min(level * branch, width)
+        nodes += level
+        if nodes >= tree.budget:
+            return tree.budget
+    return nodes
+
+
 def make_builder(tree: TreeConfig) -> Builder:
     """The builder a configuration names; raises ValueError for an unknown name or a value that would break a tree."""
     children = Children(tree.children, tree.child_order, tree.narrow_by_budget)

@@ -80,13 +80,28 @@ def make_sampler(decoding: DecodingConfig, sample_id: str) -> Sampler:
 
 
 def make_rule(decoding: DecodingConfig, target: Target) -> StopRule:
-    """The one stop rule of every arm: the target's EOS ids, stop ids, stop strings, the cap."""
+    """The one stop rule of every arm: the target's EOS ids, stop ids, stop strings, the cap.
+
+    Special tokens are left out of the text, so a stop string that is one stands for its id. Raises ConfigError for a stop
+    string that holds one beside other text, and for a stop id that the target does not have: neither could ever end an answer.
+    """
+    special, ids = target.tokenizer.special_ids, set(decoding.stop_ids)
+    if ids and (largest := max(ids)) >= target.vocab_size:
+        raise ConfigError(f"decoding.stop_ids: {largest} is no id of {target.name}; it has 0..{target.vocab_size - 1}")
+    texts = []
+    for text in decoding.stop_strings:
+        if text in special:
+            ids.add(special[text])
+            continue
+        for token in special:
+            if token and token in text:
+                raise ConfigError(
+                    f"decoding.stop_strings: {text!r} holds the special token {token!r}, which never is part of the text; "
+                    "give the token alone"
+                )
+        texts.append(text)
     return StopRule(
-        decoding.max_new_tokens,
-        frozenset(target.eos_ids),
-        frozenset(decoding.stop_ids),
-        tuple(decoding.stop_strings),
-        target.tokenizer.decode,
+        decoding.max_new_tokens, frozenset(target.eos_ids), frozenset(ids), tuple(texts), target.tokenizer.decode
     )
 
 

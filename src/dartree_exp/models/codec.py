@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from dartree_exp.errors import UserError
+from dartree_exp.models.chat_template import TemplateError, bounded, check_template
 
 Message = dict[str, str]
 """{"role": "system" | "user" | "assistant", "content": text}"""
@@ -19,29 +21,84 @@ class Codec(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special tokens are left out."""
 
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """Ids of the tokens that `decode` leaves out, by their text."""
+
 
 class ChatCodec:
-    """A transformers tokenizer with a chat template."""
+    """A transformers tokenizer with a chat template.
 
-    def __init__(self, tokenizer: Any) -> None:
+    source: its folder, named in messages. rows: of the target's embedding; no id at or above it can be read.
+    """
+
+    def __init__(self, tokenizer: Any, source: str, rows: int) -> None:
         self.library = tokenizer
-        self._template = tokenizer.chat_template or ""
+        self._source, self._rows = source, rows
+        template = tokenizer.chat_template
+        self._template = template.get("default") if isinstance(template, dict) else template
+        if self._template is not None and not isinstance(self._template, str):
+            raise UserError(f"{source}: the chat template is a {type(self._template).__name__}, not a text")
+        if self._template:
+            with self._named():
+                check_template(self._template)
 
     def encode_chat(self, messages: Sequence[Message], enable_thinking: bool = False) -> list[int]:
         """Render the template, then encode plainly (no further special tokens), as the papers do.
 
-        Raises UserError without a template, and for enable_thinking where the template has no such switch.
+        Raises UserError without a template, for one that fails, does not end, renders nothing or gives an id without an
+        embedding row, and for enable_thinking where the template has no such switch.
         """
         if not self._template:
-            raise UserError("this tokenizer has no chat template; the target must be an instruct model")
+            raise UserError(f"{self._source} has no chat template; the target must be an instruct model")
         switches = {"enable_thinking": enable_thinking} if "enable_thinking" in self._template else {}
         if enable_thinking and not switches:
             raise UserError("decoding.enable_thinking=true: this model's chat template has no thinking mode")
-        text = self.library.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True, **switches)
-        return list(self.library.encode(text, add_special_tokens=False))
+        with self._named(), bounded():
+            text = self.library.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True, **switches
+            )
+        try:
+            ids = list(self.library.encode(text, add_special_tokens=False))
+        except (UnicodeError, TypeError) as error:
+            raise UserError("the prompt holds half a surrogate pair, which no tokenizer can read") from error
+        if not ids:
+            raise UserError(f"{self._source}: the chat template gives no token")
+        if (largest := max(ids)) >= self._rows:
+            raise UserError(
+                f"{self._source}: the chat template gives {self.library.convert_ids_to_tokens(largest)!r}, id {largest}, "
+                f"and the target has only {self._rows} embedding rows"
+            )
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.library.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    @property
+    def eos_id(self) -> int | None:
+        """The tokenizer's own end id. Raises UserError for one that the target has no row for."""
+        own = self.library.eos_token_id
+        if own is not None and own >= self._rows:
+            raise UserError(
+                f"{self._source}: the tokenizer's eos_token {self.library.eos_token!r} has id {own}, and the target has only "
+                f"{self._rows} embedding rows"
+            )
+        return own
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        return {token.content: number for number, token in self.library.added_tokens_decoder.items() if token.special}
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Whatever a template raises becomes one line that names the folder."""
+        try:
+            yield
+        except TemplateError as error:
+            raise UserError(f"{self._source}: the chat template {error}") from error
+        except Exception as error:  # a template may raise anything, its own messages included
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(f"{self._source}: the chat template fails: {reason}") from error
 
 
 class ToyCodec:
@@ -67,6 +124,8 @@ class ToyCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self._syllables(i - self._reserved) + " " for i in ids if i >= self._reserved)
+
+    special_ids: dict[str, int] = {}  # noqa: RUF012  # its special ids have no text
 
     def _syllables(self, number: int) -> str:
         text = ""

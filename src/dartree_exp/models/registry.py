@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from dartree_exp.errors import UserError
-from dartree_exp.models.cache import check_rewindable
 from dartree_exp.models.codec import ChatCodec
+from dartree_exp.models.folder import EMBED, check_sizes, read_config, read_eos
 from dartree_exp.models.target import Target
 from dartree_exp.models.toy import toy_target
+from dartree_exp.models.weight_files import INDEX, headers, non_finite, weight_files
+from dartree_exp.reading import read_object, read_text, user_path
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import EngineConfig, ModelConfig
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 TOY = "toy"
+T = TypeVar("T")
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
 
 
@@ -59,47 +63,71 @@ def load_target(model: ModelConfig, engine: EngineConfig) -> Target:
 def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.device) -> Target:
     """Load a Hugging Face folder (config.json, *.safetensors, tokenizer with a chat template) as a target.
 
-    Raises UserError as `load_target` does.
+    Everything small is checked before the weights are read. Raises UserError as `load_target` does.
     """
-    from transformers import AutoTokenizer
-
-    model = load_model(folder, dtype, device)
-    if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json")):
-        raise UserError(f"{folder} has no tokenizer (tokenizer.json)")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return Target(
-        model,
-        name=name,
-        tokenizer=ChatCodec(tokenizer),
-        eos_ids=_eos_ids(model),
-        weights_sha256=lambda: weights_digest(folder),
-    )
+    config, rows = check_folder(folder)
+    codec = load_codec(folder, rows)
+    eos_ids = read_eos(folder, config, rows)
+    own = codec.eos_id
+    if own is not None and own not in eos_ids:
+        print(f"dartree_exp: note: {folder}: {_more_eos(codec, own, eos_ids)}", file=sys.stderr)
+        eos_ids = (*eos_ids, own)
+    model = _load_weights(folder, config, dtype, device)
+    return Target(model, name=name, tokenizer=codec, eos_ids=eos_ids, weights_sha256=lambda: weights_digest(folder))
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu") -> Any:
     """The `*ForCausalLM` of a folder; the architecture is checked before any weight is read.
 
-    Never runs code from the folder and never reads pickles. Raises UserError (missing or damaged files, tensors that
-    are missing, left over or of another shape) or UnsupportedTargetError.
+    Never runs code from the folder and never reads pickles. Raises UserError (missing or damaged files, tensors that are
+    missing, left over, of another shape or not finite) or UnsupportedTargetError.
     """
-    from safetensors import SafetensorError
+    config, _ = check_folder(folder)
+    return _load_weights(folder, config, dtype, device)
+
+
+def check_folder(folder: Path) -> tuple[dict[str, Any], int]:
+    """config.json and the rows of the embedding, after comparing its sizes with the headers of the weight files.
+
+    The comparison bounds what building the model may cost. Raises UserError or UnsupportedTargetError.
+    """
+    config = read_config(folder)
+    if not any(folder.glob("*.safetensors")) and not (folder / INDEX).is_file():
+        raise UserError(f"{folder} has no *.safetensors; other weight formats are not read")
+    stored = headers(weight_files(folder))
+    check_sizes(folder, config, stored)
+    return config, stored[EMBED].shape[0]
+
+
+def load_codec(folder: Path, rows: int) -> ChatCodec:
+    """The tokenizer of a folder, tried on one message. rows: of the embedding. Raises UserError."""
+    from transformers import AutoTokenizer
+
+    if not any((folder / file).is_file() for file in _TOKENIZER_FILES[:2]):
+        raise UserError(f"{folder} has no tokenizer (tokenizer.json)")
+    for name in _TOKENIZER_FILES:
+        if (folder / name).is_file():
+            read_object(folder / name)
+    if (folder / "chat_template.jinja").is_file():
+        read_text(folder / "chat_template.jinja")
+    with _quiet():
+        tokenizer = library_call(
+            f"the tokenizer files of {folder} cannot be used",
+            lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+        )
+    codec = ChatCodec(tokenizer, str(folder), rows)
+    codec.encode_chat([{"role": "user", "content": "Hello"}])
+    return codec
+
+
+def _load_weights(folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device | str) -> Any:
     from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 
-    path = folder / "config.json"
-    if not path.is_file():
-        raise UserError(f"{folder} has no config.json: not a model folder")
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
-    check_rewindable(SimpleNamespace(**config))
-    if not any(folder.glob("*.safetensors")):
-        raise UserError(f"{folder} has no *.safetensors; other weight formats are not read")
-
     family: Any = {"llama": LlamaForCausalLM, "qwen3": Qwen3ForCausalLM}[config["model_type"]]
-    try:
-        with _quiet():
-            model, report = family.from_pretrained(
+    with _quiet():
+        model, report = library_call(
+            f"{folder} could not be loaded",
+            lambda: family.from_pretrained(
                 folder,
                 dtype=dtype,
                 attn_implementation="sdpa",
@@ -107,16 +135,31 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "c
                 local_files_only=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # so that they reach the report; they are refused below
-            )
-    except SafetensorError as error:
-        raise UserError(f"a weight file of {folder} is damaged: {error}") from error
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"{folder} could not be loaded: {error}") from error
+            ),
+        )
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if names := sorted(str(n) for n in report[problem]):
             shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
             raise UserError(f"{folder}: {problem.replace('_keys', '')} tensors: {shown}")
-    return model.to(device)
+    model = model.to(device)
+    for name, weight in model.named_parameters():
+        if (what := non_finite(weight)) is not None:
+            raise UserError(f"{folder}: tensor {name} holds {what}")
+    return model
+
+
+def library_call(what: str, call: Callable[[], T]) -> T:
+    """The library's answer, or UserError with the first line of whatever it raised on files that somebody else wrote.
+
+    Not only Exception: the tokenizers library panics with a class of its own.
+    """
+    try:
+        return call()
+    except (UserError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise UserError(f"{what}: {type(error).__name__}{': ' if reason else ''}{reason}") from error
 
 
 def resolve_device(device: str) -> torch.device:
@@ -167,19 +210,16 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _eos_ids(model: Any) -> tuple[int, ...]:
-    """All end ids of the generation config (a chat model often has several), else of the model's config."""
-    for source in (model.generation_config, model.config):
-        ids = getattr(source, "eos_token_id", None)
-        if ids is not None:
-            return tuple(ids) if isinstance(ids, (list, tuple)) else (ids,)
-    return ()
+def _more_eos(codec: ChatCodec, own: int, eos_ids: Sequence[int]) -> str:
+    token = codec.library.convert_ids_to_tokens(own)
+    others = ", ".join(repr(codec.library.convert_ids_to_tokens(i)) for i in eos_ids) or "none"
+    return f"the tokenizer ends with {token!r}, the generation config with {others}; both end an answer here"
 
 
 def _locate(path: str) -> Path:
     """A local folder, or the local copy of a hub name's files."""
-    folder = Path(path).expanduser()
-    if folder.is_dir():
+    folder = user_path(path)
+    if os.path.isdir(folder):
         return folder
     if not _HUB_NAME.fullmatch(path):
         raise UserError(f"model.path={path}: no such folder, and not a hub name (owner/name)")

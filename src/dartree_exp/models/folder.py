@@ -1,0 +1,151 @@
+"""What the small files of a model folder say, checked before any weight is read: config.json, generation_config.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from dartree_exp.errors import UserError
+from dartree_exp.models.cache import check_rewindable
+from dartree_exp.models.weight_files import Header
+from dartree_exp.reading import read_object
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+EMBED = "model.embed_tokens.weight"
+
+_SIZES = {
+    "vocab_size": 1 << 24,
+    "hidden_size": 1 << 18,
+    "intermediate_size": 1 << 20,
+    "num_hidden_layers": 1 << 12,
+    "num_attention_heads": 1 << 12,
+    "num_key_value_heads": 1 << 12,
+    "head_dim": 1 << 14,
+    "max_position_embeddings": 1 << 31,
+    "sliding_window": 1 << 31,
+}
+"""Largest value of each: far above any model, and far below what would fill the memory before weights are compared."""
+_DTYPES = ("F64", "F32", "F16", "BF16")
+_POSITIVE = ("rms_norm_eps", "rope_theta")
+_QUANTISED = ("quantization_config", "compression_config", "quantization")
+_QUANTISED_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")  # GPTQ, AWQ, ModelOpt
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The checked `config.json` of a target.
+
+    Raises UserError (missing or damaged file, quantised weights, absurd sizes) or UnsupportedTargetError, each naming the
+    file, the key and its value.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UserError(f"{folder} has no config.json: not a model folder")
+    config = read_object(path)
+    _refuse_quantised(folder, config)
+    _check_shapes_of_values(path, config)
+    check_rewindable(SimpleNamespace(**config))
+    return config
+
+
+def read_eos(folder: Path, config: dict[str, Any], rows: int) -> tuple[int, ...]:
+    """All end ids of the generation config (a chat model often has several), else of the model's config.
+
+    rows: of the embedding. Raises UserError for a damaged file or ids that are none.
+    """
+    path = folder / GENERATION
+    sources = [(path, read_object(path))] if path.is_file() else []
+    for file, values in [*sources, (folder / CONFIG, config)]:
+        found = values.get("eos_token_id")
+        if found is None:
+            continue
+        ids = found if isinstance(found, list) else [found]
+        if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < rows for i in ids):
+            raise UserError(f"{file}: eos_token_id = {found!r}: must be one or several ids in 0..{rows - 1}")
+        return tuple(ids)
+    return ()
+
+
+def check_sizes(folder: Path, config: dict[str, Any], stored: Mapping[str, Header]) -> None:
+    """Raise UserError where sizes of `config` are not those of the stored tensors, or a tensor's dtype is not a plain float.
+
+    Only what decides how large the model is; the loader compares every tensor.
+    """
+    for name, header in stored.items():
+        if header.dtype not in _DTYPES:
+            raise UserError(f"{header.file}: tensor {name} has dtype {header.dtype}; read are {', '.join(_DTYPES)}")
+    layers = {name.split(".")[2] for name in stored if name.startswith("model.layers.")}
+    heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
+    for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
+        if config.get(key) is None:
+            raise UserError(f"{folder / CONFIG}: {key}: missing")
+    assert isinstance(heads, int) and isinstance(hidden, int)  # checked on reading
+    kv = config.get("num_key_value_heads") or (heads if config["model_type"] == "llama" else 32)
+    dim = config.get("head_dim") or (hidden // heads if config["model_type"] == "llama" else 128)
+    if config["num_hidden_layers"] > len(layers):
+        raise UserError(
+            f"{folder / CONFIG}: num_hidden_layers = {config['num_hidden_layers']}, and the weights have {len(layers)} layers"
+        )
+    if heads % kv or dim % 2:
+        raise UserError(
+            f"{folder / CONFIG}: num_attention_heads = {heads} must be a multiple of num_key_value_heads = {kv}, and "
+            f"head_dim = {dim} even"
+        )
+    first = "model.layers.0."
+    expected = {
+        EMBED: ("vocab_size, hidden_size", (config["vocab_size"], hidden)),
+        f"{first}self_attn.q_proj.weight": ("num_attention_heads * head_dim, hidden_size", (heads * dim, hidden)),
+        f"{first}self_attn.k_proj.weight": ("num_key_value_heads * head_dim, hidden_size", (kv * dim, hidden)),
+        f"{first}mlp.gate_proj.weight": ("intermediate_size, hidden_size", (config["intermediate_size"], hidden)),
+    }
+    for name, (keys, shape) in expected.items():
+        if name not in stored:
+            raise UserError(f"{folder}: missing tensors: {name}")
+        if stored[name].shape != shape:
+            raise UserError(
+                f"{folder / CONFIG}: {keys} = {list(shape)}, and tensor {name} is {list(stored[name].shape)}"
+            )
+
+
+def _refuse_quantised(folder: Path, config: dict[str, Any]) -> None:
+    advice = "quantised weights are not read; give the folder of the unquantised model"
+    for key in _QUANTISED:
+        if config.get(key):
+            spec = config[key] if isinstance(config[key], dict) else {}
+            kind = spec.get("quant_method") or next(
+                (name for name in spec if name.startswith("load_in_")), "of some kind"
+            )
+            raise UserError(f"{folder / CONFIG}: {key} ({kind}): {advice}")
+    for name in _QUANTISED_FILES:
+        if (folder / name).exists():
+            raise UserError(f"{folder / name}: {advice}")
+
+
+def _check_shapes_of_values(path: Path, config: dict[str, Any]) -> None:
+    for key, most in _SIZES.items():
+        value = config.get(key)
+        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most):
+            raise UserError(f"{path}: {key} = {_short(value)}: must be an integer from 1 to {most}")
+    for place in (config, config.get("rope_parameters"), config.get("rope_scaling")):
+        if place is not None and not isinstance(place, dict):
+            raise UserError(f"{path}: rope parameters = {_short(place)}: must be an object")
+        for key in _POSITIVE:
+            value = (place or {}).get(key)
+            if value is not None and not _is_positive(value):
+                raise UserError(f"{path}: {key} = {_short(value)}: must be a positive number")
+    kinds = config.get("layer_types")
+    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+        raise UserError(f"{path}: layer_types = {_short(kinds)}: must be a list of names")
+    if not isinstance(config.get("model_type", ""), str):
+        raise UserError(f"{path}: model_type = {_short(config['model_type'])}: must be a name")
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

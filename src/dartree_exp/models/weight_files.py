@@ -1,0 +1,86 @@
+"""The safetensors files of a folder: which they are, what their headers say, and whether the numbers in them are finite.
+
+Targets and drafters use this alike. Headers are read without the tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from dartree_exp.reading import UnreadableError, read_object, refuse_pointer
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of a tensor. dtype: safetensors' name, such as BF16."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    file: Path
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """`model.safetensors`, else the shards of the index, all of them there. Raises UnreadableError."""
+    if (folder / WEIGHTS).is_file():
+        files = [folder / WEIGHTS]
+    elif (folder / INDEX).is_file():
+        files = [folder / name for name in _shards(folder / INDEX)]
+    else:
+        raise UnreadableError(f"{folder}: neither {WEIGHTS} nor {INDEX}; other weight formats are not read")
+    for file in files:
+        if not file.is_file():
+            raise UnreadableError(f"{folder / INDEX}: names {file.name}, which is not there")
+        refuse_pointer(file)
+    return files
+
+
+def headers(files: Iterable[Path]) -> dict[str, Header]:
+    """Every tensor's header, by name. Raises UnreadableError for a damaged file or a tensor that is stored twice."""
+    found: dict[str, Header] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as stored:
+                for name in stored.keys():  # noqa: SIM118  # not a mapping
+                    part = stored.get_slice(name)
+                    if name in found:
+                        raise UnreadableError(f"{file}: tensor {name} is stored twice")
+                    found[name] = Header(tuple(part.get_shape()), str(part.get_dtype()), file)
+        except (OSError, SafetensorError) as error:
+            raise UnreadableError(f"weight file {file} is damaged: {error}") from error
+    return found
+
+
+def non_finite(tensor: Tensor) -> str | None:
+    """`NaN` or `infinity` where a floating-point tensor of any size holds one; None for a finite one. One pass, no copy."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return None
+    low, high = (value.item() for value in torch.aminmax(tensor))  # both are NaN where any element is
+    if math.isnan(low):
+        return "NaN"
+    return "infinity" if math.isinf(low) or math.isinf(high) else None
+
+
+def _shards(index: Path) -> list[str]:
+    mapping = read_object(index).get("weight_map")
+    names = set(mapping.values()) if isinstance(mapping, dict) and _all_text(mapping.values()) else set()
+    if not names:
+        raise UnreadableError(f"{index}: weight_map must name the file of every tensor")
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise UnreadableError(
+                f"{index}: weight_map names {name!r}: must be a *.safetensors file in the same folder"
+            )
+    return sorted(names)
+
+
+def _all_text(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)

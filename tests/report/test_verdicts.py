@@ -22,7 +22,7 @@ def near_tie(id, **detail):
 
 @pytest.fixture
 def faces(tmp_path, capsys):
-    """What the report shows of two runs, by where it shows it; `spoil` makes one output of the first one wrong."""
+    """What the report shows of three runs, by where it shows it; `spoil` makes one output of the first one wrong."""
 
     def report(spoil):
         bad = mini_run(1)
@@ -32,6 +32,7 @@ def faces(tmp_path, capsys):
         sweep = tmp_path / str(spoil)
         write_run(sweep / "a", bad, method="domino", end=end)
         write_run(sweep / "b", mini_run(0), budget=16)
+        write_run(sweep / "c", mini_run(0), budget=32)
         arguments = ["--latex", "--published", "--swap", "tree", "--html", str(sweep / "page.html")]
         assert main([str(sweep), *arguments]) == 0
         text = {path.name: path.read_text() for path in sweep.iterdir() if path.is_file()}
@@ -56,13 +57,13 @@ def test_one_wrong_output_shows_everywhere(faces):
     for name in ("run table.md", "run table.csv", "run table.tex"):
         assert "1 WRONG of 12" in shown[name], name
     assert "domino: p5 turn 0 at token 7 (gap 9.1)" in shown["terminal"]
-    assert shown["comparison.md"].splitlines()[2].startswith("**1 WRONG of 24 outputs; domino: p5 turn 0 at token 7")
+    assert shown["comparison.md"].splitlines()[2].startswith("**1 WRONG of 36 outputs; domino: p5 turn 0 at token 7")
     assert "| **1 WRONG of 12**, 11 exact |" in shown["comparison.md"]
-    assert r"\caption{Comparison. \textbf{1 WRONG of 24 outputs" in shown["comparison.tex"]
+    assert r"\caption{Comparison. \textbf{1 WRONG of 36 outputs" in shown["comparison.tex"]
     assert r"\textbf{1 WRONG of 12}" in shown["comparison.tex"]
     page = shown["page.html"]
-    assert page.index('<p class="alarm" role="alert">1 WRONG of 24 outputs; domino: p5') < page.index("<h1>")
-    assert page.count('<p class="alarm">1 WRONG of 24') >= 2 and 'class="bad">1 WRONG of 12' in page
+    assert page.index('<p class="alarm" role="alert">1 WRONG of 36 outputs; domino: p5') < page.index("<h1>")
+    assert page.count('<p class="alarm">1 WRONG of 36') >= 2 and 'class="bad">1 WRONG of 12' in page
     rows = list(csv.DictReader(shown["comparison.csv"].splitlines()))
     assert {row["outputs"] for row in rows if row["folder"] == "a" and row["category"] == "all"} == {"1 WRONG of 12"}
 

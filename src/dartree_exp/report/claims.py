@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dartree_exp.records import Run, SampleRecord
 from dartree_exp.report import footer
+from dartree_exp.report.caveats import is_result, load_problem, shared_baseline, timed
 from dartree_exp.report.table import Cell, interval, lines
 from dartree_exp.report.tables import method_of
 from dartree_exp.stats import LEAST_PAIRS, LEVEL, best_of, estimate
@@ -17,14 +18,14 @@ SEPARABLE = (
 )
 BEST = (
     f"bold: the best, separable from every other row ({SEPARABLE}); else none is bold. Plain decoding (ar) and runs with "
-    "wrong outputs or without an end never are"
+    "wrong outputs, without an end or incomplete never are"
 )
 
 
 def against_times(runs: Sequence[Run]) -> list[str]:
     """Why the times of these runs prove nothing about which is the faster; empty where they may be compared."""
     apart = "plain decoding was not timed beside each method (baseline=shared)"
-    return [apart] * any(footer.shared_baseline(run) for run in runs) + _unlike(runs)
+    return [apart] * any(shared_baseline(run) for run in runs) + _unlike(runs)
 
 
 def _unlike(runs: Sequence[Run]) -> list[str]:
@@ -33,7 +34,8 @@ def _unlike(runs: Sequence[Run]) -> list[str]:
         reasons.append("not all runs are from the same machine, threads or dtype")
     if any(run.environment.get("earlier") for run in runs):
         reasons.append("a run was resumed on another machine or with other versions")
-    return reasons
+    problems = dict.fromkeys(load_problem(run.environment) for run in runs)
+    return reasons + [problem for problem in problems if problem]
 
 
 def comparable(runs: Sequence[Run], metric: str) -> bool:
@@ -46,7 +48,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
     found = [BEST]
     if reasons := against_times(runs):
         found.append(f"no speed is bold or separable: {'; '.join(reasons)}")
-    if any(footer.shared_baseline(run) for run in runs) and not _unlike(runs):
+    if any(shared_baseline(run) for run in runs) and not _unlike(runs):
         found.append("rank: by milliseconds a round, which need no plain decoding beside them; lower is faster")
     return found
 
@@ -64,14 +66,14 @@ def mark_best(
 
 
 def may_be_best(run: Run) -> bool:
-    """Plain decoding is what the others are measured by; wrong outputs and runs without an end are no result."""
-    return method_of(run) != "ar" and run.state == "DONE" and not any(s.verdict == "wrong" for s in run.samples)
+    """Plain decoding is what the others are measured by; wrong outputs and unfinished runs are no result."""
+    return method_of(run) != "ar" and is_result(run)
 
 
 def round_times(runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]]) -> list[Cell]:
     """Milliseconds a round of each run; where all are from one machine, with the rank among those that may be the best."""
     times = [estimate(chosen, "ms_per_round") for chosen in samples]
-    cells = [interval("ms_per_round", time.to_dict()) for time in times]
+    cells = [timed(run, interval("ms_per_round", time.to_dict())) for run, time in zip(runs, times, strict=True)]
     values = {i: time.value for i, time in enumerate(times) if time.value is not None and may_be_best(runs[i])}
     if _unlike(runs) or len(values) < 2:
         return cells

@@ -17,7 +17,8 @@ from dartree_exp.config.schema import METHODS
 from dartree_exp.metrics import counts
 from dartree_exp.records import RecordError, Run, SampleRecord
 from dartree_exp.records.files import write_atomic
-from dartree_exp.report import claims, footer, verdicts
+from dartree_exp.report import caveats, claims, footer, verdicts
+from dartree_exp.report.baseline import baselines
 from dartree_exp.report.labels import Group, group_runs, method_names
 from dartree_exp.report.table import NONE, Cell, Table, interval, lines
 from dartree_exp.report.tables import also, method_of
@@ -49,7 +50,7 @@ def comparison(
     runs = in_order(folders)
     refuse_lossy_beside_exact(runs)
     groups = group_runs(runs)
-    bases = _baselines(groups, baseline)
+    bases = baselines(groups, baseline)
     tables = [_overview(groups)] if len(groups) > 1 else []
     everything: list[Sequence[Cell]] = []
     for group, base in zip(groups, bases, strict=True):
@@ -83,14 +84,20 @@ def refuse_lossy_beside_exact(runs: Sequence[Run]) -> None:
         raise RecordError(f"lossy runs never share a table with exact ones; compare these apart: {named}")
 
 
-def _overall(group: Group, base: int) -> Table:
-    mismatched = max(paired_difference(r.samples, group.runs[base].samples, "tau_macro").mismatched for r in group.runs)
-    shared = any(footer.shared_baseline(run) for run in group.runs)
+def _overall(group: Group, base: int | None) -> Table:
+    reference = [] if base is None else group.runs[base].samples
+    mismatched = max(paired_difference(run.samples, reference, "tau_macro").mismatched for run in group.runs)
+    against = (
+        "no run to take differences from: all failed"
+        if base is None
+        else f"against {group.names[base]}, paired by prompt"
+    )
+    shared = any(caveats.shared_baseline(run) for run in group.runs)
     notes = [
-        *_caveats(group),
+        *caveats.of_all(group.runs, group.names),
         *_warnings(group, mismatched),
         *footer.stamp(group.runs),
-        f"Δ tau and tau ratio: against {group.names[base]}, paired by prompt",
+        f"Δ tau and tau ratio: {against}",
         *claims.notes(group.runs),
         *footer.definitions("tau_macro", "speedup", *["ms_per_round"] * shared),
     ]
@@ -99,17 +106,25 @@ def _overall(group: Group, base: int) -> Table:
     return Table(title("comparison", group), headers, rows, notes, frozenset(), *verdicts.lead(group.runs, group.names))
 
 
-def _rows(group: Group, base: int, category: str) -> list[list[Cell]]:
+def _rows(group: Group, base: int | None, category: str) -> list[list[Cell]]:
     """Of every run; where plain decoding was timed apart, milliseconds a round have a column, else they go to the CSV."""
     samples = [of_category(run.samples, category) for run in group.runs]
-    fair = claims.comparable(group.runs, "speedup")
+    reference = [] if base is None else samples[base]
+    measure = [] if base is None else [group.runs[base]]
     rows = [
-        _row(name, run, rows, None if i == base else samples[base], category, fair)
+        _row(
+            name,
+            run,
+            rows,
+            None if i == base else reference,
+            category,
+            claims.comparable([run, *measure], "speedup"),
+        )
         for i, (name, run, rows) in enumerate(zip(group.names, group.runs, samples, strict=True))
     ]
     claims.mark_best(rows, _TAU, group.runs, samples, "tau_macro")
     claims.mark_best(rows, _SPEEDUP, group.runs, samples, "speedup")
-    shared = any(footer.shared_baseline(run) for run in group.runs)
+    shared = any(caveats.shared_baseline(run) for run in group.runs)
     for row, time in zip(rows, claims.round_times(group.runs, samples), strict=True):
         if shared:
             row.insert(_SPEEDUP, time)
@@ -137,7 +152,7 @@ def _row(
         interval("tau_macro", estimate(samples, "tau_macro").to_dict()),
         paired_cell("tau_difference", samples, reference, "tau_macro", as_ratio=False),
         paired_cell("tau_ratio", samples, reference, "tau_macro", as_ratio=True),
-        replace(speedup, values={**speedup.values, **speedup_ratio.values, **micro.values}),
+        caveats.timed(run, replace(speedup, values={**speedup.values, **speedup_ratio.values, **micro.values})),
         verdicts.cell(samples, verdicts.proof_of(run) if category == "all" else None),
         also(numbers),
     ]
@@ -152,7 +167,8 @@ def _settled(group: Group, row: Sequence[Cell]) -> Sequence[Cell]:
 
 def _name(name: str, run: Run, category: str) -> Cell:
     """The run's name, with its state where that is not DONE."""
-    shown = name if run.state == "DONE" else f"{name} ({run.state})"
+    unlike = "incomplete" if run.state == "DONE" and caveats.is_incomplete(run) else run.state
+    shown = name if unlike == "DONE" else f"{name} ({unlike})"
     values = {"run": name, "folder": run.path.name, "state": run.state, "category": category}
     return Cell(shown.replace(" ", "\n"), values, shown)
 
@@ -199,12 +215,15 @@ def _overview(groups: Sequence[Group]) -> Table:
             tau, speedup = (estimate(run.samples, metric) for metric in ("tau_macro", "speedup"))
             shown = [f"{x.value:.2f}{unit}" if x.value is not None else NONE for x, unit in ((tau, ""), (speedup, "×"))]
             values = {"tau_macro": tau.value, "speedup": speedup.value}
-            rows[names[run.path]][column] = _counted(Cell("\n".join(shown), values, " / ".join(shown)), run.samples)
+            cell = caveats.timed(run, Cell("\n".join(shown), values, " / ".join(shown)))
+            rows[names[run.path]][column] = _counted(cell, run.samples)
         marked = [rows[names[run.path]] for run in group.runs]
         claims.mark_best(marked, column, group.runs, [run.samples for run in group.runs], "tau_macro")
+    everyone = [run for group in groups for run in group.runs]
     notes = [
+        *caveats.of_all(everyone, [names[run.path] for run in everyone]),
         "tau macro, then speedup; intervals in the tables below; bold: the best tau, by the rule given there",
-        *footer.stamp([run for group in groups for run in group.runs]),
+        *footer.stamp(everyone),
         *footer.definitions("tau_macro", "speedup"),
     ]
     headers = ["run", *(g.title.replace(" ", "\n") for g in groups)]
@@ -228,16 +247,6 @@ def title(what: str, group: Group) -> str:
     return f"{what}: {group.title}" if group.title else what
 
 
-def _caveats(group: Group) -> list[str]:
-    """What is to be known about runs, said once for all the runs it holds for."""
-    holders: dict[str, list[str]] = {}
-    for name, run in zip(group.names, group.runs, strict=True):
-        for caveat in footer.caveats(run):
-            holders.setdefault(caveat, []).append(name)
-    everyone = len(group.runs)
-    return [c if len(names) == everyone else f"{', '.join(names)}: {c}" for c, names in holders.items()]
-
-
 def _warnings(group: Group, mismatched: int) -> list[str]:
     notes = []
     if group.hidden:
@@ -256,26 +265,6 @@ def of_category(samples: Sequence[SampleRecord], category: str) -> list[SampleRe
 
 def _categories(group: Group) -> list[str]:
     return list(dict.fromkeys(s.category for run in group.runs for s in run.samples))
-
-
-def _baselines(groups: Sequence[Group], wanted: str | None) -> list[int]:
-    """Index of each group's baseline; a name that fits runs of some groups only leaves the others their usual one."""
-    usual = [next((i for i, run in enumerate(g.runs) if method_of(run) != "ar"), 0) for g in groups]
-    if wanted is None:
-        return usual
-    found = [_named(group, wanted) for group in groups]
-    if all(index is None for index in found):
-        names = dict.fromkeys(name for group in groups for name in group.names)
-        raise RecordError(f"baseline {wanted!r} does not name one run; names: {'; '.join(names)}")
-    return [default if index is None else index for index, default in zip(found, usual, strict=True)]
-
-
-def _named(group: Group, wanted: str) -> int | None:
-    for keys in (group.names, [method_of(run) for run in group.runs], [run.path.name for run in group.runs]):
-        found = [i for i, key in enumerate(keys) if key == wanted]
-        if len(found) == 1:
-            return found[0]
-    return None
 
 
 def _order(run: Run) -> tuple[int, str, list[tuple[int, float, str]]]:

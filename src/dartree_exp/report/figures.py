@@ -11,7 +11,7 @@ import numpy as np
 
 from dartree_exp.metrics import Metric, prompt_units, ratio, stage_milliseconds
 from dartree_exp.records import RoundRecord, Run, SampleRecord
-from dartree_exp.report import footer
+from dartree_exp.report import caveats, claims, footer
 from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
 from dartree_exp.report.tables import method_of
 from dartree_exp.stats import Estimate, bootstrap, estimate
@@ -64,9 +64,15 @@ def _knob_plots(group: Group) -> Iterator[Plot]:
             yield Plot(
                 f"{metric}_{knob.split('.')[1]}",
                 f"{number.split(',')[0]} against {knob.split('.')[1]}",
-                f"bands: {footer.INTERVAL}; every value that was run is drawn",
+                f"bands: {footer.INTERVAL}; every value that was run to its end is drawn{_times(group.runs, metric)}",
                 _curves(lines, label, number),
             )
+
+
+def _times(runs: Sequence[Run], metric: str) -> str:
+    """What a caption adds where the metric is a time and the times of some run are not valid."""
+    problems = dict.fromkeys(caveats.load_problem(run.environment) for run in runs if metric in claims.TIMES)
+    return "".join(f"; {problem}" for problem in problems if problem)
 
 
 def _curves(lines: dict[str, list[tuple[float, Estimate]]], label: str, number: str) -> Callable[[], Figure]:
@@ -83,7 +89,7 @@ def _series(group: Group, knob: str) -> dict[str, list[tuple[float, Run]]]:
     families: dict[tuple[tuple[str, str], ...], list[tuple[float, Run]]] = defaultdict(list)
     for run in group.runs:
         value = footer.setting(run.config, knob)
-        if isinstance(value, int | float) and method_of(run) != "ar":
+        if isinstance(value, int | float) and method_of(run) != "ar" and run.state != "FAILED":
             rest = {key: text for key, text in compared(run.config).items() if key != knob}
             families[(("method", method_of(run)), *sorted(rest.items()))].append((float(value), run))
     chosen = {key: points for key, points in families.items() if len({x for x, _ in points}) > 1}
@@ -96,7 +102,9 @@ def _grids(group: Group) -> Iterator[Plot]:
     cells: dict[tuple[tuple[str, str], ...], dict[tuple[float, float], Run]] = defaultdict(dict)
     for run in group.runs:
         width, budget = (footer.setting(run.config, f"tree.{name}") for name in ("width", "budget"))
-        if footer.setting(run.config, "tree.name") == "pruned" and width is not None and budget is not None:
+        if run.state == "FAILED" or footer.setting(run.config, "tree.name") != "pruned":
+            continue
+        if width is not None and budget is not None:
             rest = {k: v for k, v in compared(run.config).items() if k not in ("tree.width", "tree.budget")}
             cells[(("method", method_of(run)), *sorted(rest.items()))][float(width), float(budget)] = run
     full = {key: grid for key, grid in cells.items() if _is_grid(grid)}
@@ -106,7 +114,7 @@ def _grids(group: Group) -> Iterator[Plot]:
             yield Plot(
                 f"grid_{metric}_{index}",
                 f"{number.split(',')[0]} over width and budget",
-                f"{name}; intervals are in the table",
+                f"{name}; intervals are in the table{_times(list(grid.values()), metric)}",
                 _heat_map(grid, metric, number),
             )
 
@@ -146,11 +154,11 @@ def _round_plots(group: Group) -> Iterator[Plot]:
     )
     names, _ = name_runs(drafting)
     stages = {name: _stage_times(run.samples) for name, run in zip(names, drafting, strict=True)}
-    exact = all(not footer.unsynchronised(run) for run in drafting)
+    exact = all(not caveats.unsynchronised(run) for run in drafting)
     yield Plot(
         "stages",
         "Where a round's time goes",
-        "mean over all rounds"
+        f"mean over all rounds{_times(drafting, 'ms_per_round')}"
         + ("" if exact else "; stages were not synchronised with the device: shares are of queuing"),
         lambda: _rounds().stage_bars(stages),
     )

@@ -14,6 +14,7 @@ ROW_INVARIANT = (
     "only exact passes here: the warm-up found that a row's bits do not depend on the number of rows beside it "
     "(row_invariant), so rounding explains no difference"
 )
+SHARED = "shared"
 INTERVAL = f"{LEVEL:.0%} percentile bootstrap over prompts"
 PROVENANCE = "every budget and other setting comes from the configuration; the report picks none by its result"
 
@@ -90,60 +91,6 @@ def verdict_rule(environment: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def shared_baseline(run: Run) -> bool:
-    """Whether plain decoding was timed once for a sweep, apart from this run."""
-    return setting(run.config, "baseline") == "shared"
-
-
 def beside(config: Mapping[str, Any]) -> str:
     """Where plain decoding was timed."""
-    return "of the sweep, timed apart" if setting(config, "baseline") == "shared" else "in the same process"
-
-
-def caveats(run: Run) -> list[str]:
-    """What a reader of this run's numbers must know: an unfinished or failed run, another clock, mixed machines."""
-    notes = []
-    done, expected = len(run.samples), run.status.get("prompts")
-    # A run draws its own table once its last sample is in, just before it says how it ended.
-    if run.state != "DONE" and not (run.state == "RUNNING" and done == expected):
-        progress = f"{done} of {expected} samples" if expected else f"{done} samples"
-        message = run.status.get("message")
-        notes.append(f"{run.state}, {progress}" + (f": {message}" if message else ""))
-    if run.environment.get("earlier"):
-        notes.append("resumed on another machine or with other versions: times are mixed")
-    if setting(run.config, "protocol") == "paper":
-        notes.append("protocol=paper: the first draft of every answer is left out of the decode time, as in the papers")
-    if shared_baseline(run):
-        notes.append(
-            "baseline=shared: plain decoding was timed once per prompt for the whole sweep, not beside this method"
-        )
-    if unsynchronised(run):
-        notes.append("stages were timed without synchronising the device (engine.profile=false): shares are of queuing")
-    if any(not sample.exact for sample in run.samples):
-        notes.append("LOSSY: the acceptance rule does not preserve the target's distribution")
-    return notes
-
-
-def unsynchronised(run: Run) -> bool:
-    """Whether the stages of an asynchronous device were timed without waiting for it."""
-    return not str(run.environment.get("device", "cpu")).startswith("cpu") and not setting(run.config, "engine.profile")
-
-
-def failures(run: Run, most: int = 5) -> list[str]:
-    """One note per failed sample, wrong verdict and reason of a fallback, the first few of each."""
-    notes: list[str] = []
-    groups: Sequence[tuple[str, list[str]]] = (
-        ("failed", [f"{s.id} turn {s.turn}: {_message(s.error)}" for s in run.samples if s.error is not None]),
-        ("WRONG", [f"{s.id} turn {s.turn}: {s.verdict_detail}" for s in run.samples if s.verdict == "wrong"]),
-        ("decoded by AR", [f"{s.id} turn {s.turn}: {s.fallback}" for s in run.samples if s.fallback is not None]),
-    )
-    for name, lines in groups:
-        notes += [f"{name}: {line}" for line in lines[:most]]
-        if len(lines) > most:
-            notes.append(f"{name}: and {len(lines) - most} more")
-    return notes
-
-
-def _message(error: Mapping[str, Any] | None) -> str:
-    error = error or {}
-    return str(error.get("message") or error.get("type") or error)
+    return "of the sweep, timed apart" if setting(config, "baseline") == SHARED else "in the same process"

@@ -15,7 +15,7 @@ from typing import Any
 
 from dartree_exp.metrics import METRICS
 from dartree_exp.records import Run
-from dartree_exp.report import footer, verdicts
+from dartree_exp.report import caveats, footer, verdicts
 from dartree_exp.report.labels import name_runs
 from dartree_exp.report.table import NONE, Cell, Table
 from dartree_exp.report.tables import method_of
@@ -110,11 +110,13 @@ def published_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Table:
+    names, _ = name_runs(ours)
     named = dict.fromkeys([_benchmark(run) for run in ours] + [c for row in theirs for c in row.cells])
     columns = [*(c for c in named if c != AVERAGE), *(c for c in named if c == AVERAGE)]
     rows = [_our_row(run, columns) for run in ours] + [_their_row(row, columns) for row in theirs]
     notes = [
         WARNING,
+        *caveats.of_all(ours, names),
         "cells: tau, then macro speedup over plain decoding (AR)",
         *_whose_ar(ours, theirs),
         *dict.fromkeys(f"{MARK} {row.source}" + (f": {row.note}" if row.note else "") for row in theirs),
@@ -123,7 +125,7 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
     ]
     title = f"beside published numbers, T = {temperature:g}"
     rules = frozenset({len(ours) - 1})
-    return Table(title, ["method", *columns], rows, notes, rules, *verdicts.lead(ours, name_runs(ours)[0]))
+    return Table(title, ["method", *columns], rows, notes, rules, *verdicts.lead(ours, names))
 
 
 def _whose_ar(ours: Sequence[Run], theirs: Sequence[Row]) -> list[str]:

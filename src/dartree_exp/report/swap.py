@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from dartree_exp.records import RecordError, Run
-from dartree_exp.report import claims, footer, verdicts
+from dartree_exp.report import caveats, claims, footer, verdicts
 from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact, title
 from dartree_exp.report.labels import Group, compared, group_runs
 from dartree_exp.report.table import Cell, Table
@@ -31,7 +31,7 @@ def swap_tables(runs: Sequence[Run], key: str) -> list[Table]:
         raise RecordError(f"--swap {key}: no such setting in these runs; try drafter, tree, tree.width, tree.budget")
     tables = [table for group in group_runs(in_order(runs)) if (table := _table(group, key)) is not None]
     if not tables:
-        raise RecordError(f"--swap {key}: no two of these runs differ in that alone")
+        raise RecordError(f"--swap {key}: no two of these runs differ in that alone (FAILED ones left out)")
     return tables
 
 
@@ -39,7 +39,7 @@ def _table(group: Group, key: str) -> Table | None:
     names = dict(zip([run.path for run in group.runs], group.names, strict=True))
     families: dict[tuple[tuple[str, str], ...], list[Run]] = defaultdict(list)
     for run in group.runs:
-        if method_of(run) != "ar":
+        if method_of(run) != "ar" and run.state != "FAILED":
             families[_others(run, key)].append(run)
     rows = [
         _row(names, before, after)
@@ -50,7 +50,10 @@ def _table(group: Group, key: str) -> Table | None:
     if not rows:
         return None
     judged = sum(row[-1].text != TOO_FEW for row in rows)
+    failed = [name for name, run in zip(group.names, group.runs, strict=True) if run.state == "FAILED"]
     notes = [
+        *caveats.of_all(group.runs, group.names),
+        *([f"FAILED runs are compared with nothing: {', '.join(failed)}"] if failed else []),
         f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} alone; "
         "the higher tau stands first",
         f"separable: {claims.SEPARABLE}; of {judged} comparisons of equals about {(1 - LEVEL) * judged:.1f} would look "

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dartree_exp.records import Run
 from dartree_exp.records.files import write_atomic
-from dartree_exp.report import footer, verdicts
+from dartree_exp.report import caveats, footer, verdicts
 from dartree_exp.report.table import NONE, Cell, Table, interval, label
 from dartree_exp.summary import summarise
 from dartree_exp.timing import STAGES
@@ -51,8 +51,8 @@ def run_table(run: Run) -> Table:
     rows.append(_row(run, "all", summary))
     speeds = [summary[key]["value"] for key in ("tokens_per_second", "ar_tokens_per_second")]
     notes = [
-        *footer.caveats(run),
-        *footer.failures(run),
+        *caveats.caveats(run),
+        *caveats.failures(run),
         footer.method(run.config),
         *footer.stamp([run]),
         *(
@@ -104,7 +104,7 @@ def _row(run: Run, category: str, numbers: Mapping[str, Any]) -> list[Cell]:
         Cell(str(numbers["n"]), {"n": numbers["n"], "turns": numbers["turns"]}),
         interval("tau_macro", numbers["tau_macro"]),
         interval("tau_micro", numbers["tau_micro"]),
-        replace(speedup, values={**speedup.values, **extra}),
+        caveats.timed(run, replace(speedup, values={**speedup.values, **extra})),
         _stages(numbers["stages"]),
         verdicts.cell(samples, verdicts.proof_of(run) if category == "all" else None),
         also(numbers),

@@ -11,6 +11,7 @@ from typing import Any
 from dartree_exp.metrics import counts, prompt_units
 from dartree_exp.records import Run
 from dartree_exp.report import footer, verdicts
+from dartree_exp.report.caveats import is_incomplete, load_problem, planned
 from dartree_exp.report.figures import Plot
 from dartree_exp.report.labels import name_runs
 from dartree_exp.report.plots.style import svg
@@ -109,9 +110,16 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
 
 
 def _alarms(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
-    """What a reader must not overlook, above everything else."""
+    """What a reader must not overlook, above everything else: wrong outputs, missing samples, times that are not valid."""
     said, alarm = verdicts.lead(runs, names if len(runs) > 1 else ())
-    return [said] * alarm
+    alarms = [said] * alarm
+    for name, run in zip(names, runs, strict=True):
+        head = f"{name}: " if len(runs) > 1 else ""
+        problem = load_problem(run.environment)
+        alarms += [f"{head}{problem}"] * bool(problem)
+        if run.state == "DONE" and is_incomplete(run):
+            alarms.append(f"{head}{len(run.samples)} of {planned(run)} samples, incomplete")
+    return alarms
 
 
 def _distinct(run: Run) -> Iterable[str]:

@@ -1,0 +1,120 @@
+"""What a reader of a run's numbers must know: an unfinished or failed run, times that are not valid, another clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from dartree_exp.records import Run
+from dartree_exp.report.footer import SHARED, setting
+from dartree_exp.report.table import Cell, lines
+
+
+def caveats(run: Run) -> list[str]:
+    """One note for each thing that qualifies this run's numbers, the gravest first."""
+    notes = []
+    done, expected = len(run.samples), planned(run)
+    message = f": {run.status['message']}" if run.status.get("message") else ""
+    # A run draws its own table once its last sample is in, just before it says how it ended.
+    if run.state != "DONE" and not (run.state == "RUNNING" and done == expected):
+        notes.append(f"{run.state}, " + (f"{done} of {expected} samples" if expected else f"{done} samples") + message)
+    elif is_incomplete(run):
+        notes.append(f"{done} of {expected} samples, incomplete: lines of samples.jsonl are missing{message}")
+    if problem := load_problem(run.environment):
+        notes.append(problem)
+    if run.environment.get("earlier"):
+        notes.append("resumed on another machine or with other versions: times are mixed")
+    if setting(run.config, "protocol") == "paper":
+        notes.append("protocol=paper: the first draft of every answer is left out of the decode time, as in the papers")
+    if shared_baseline(run):
+        notes.append(
+            "baseline=shared: plain decoding was timed once per prompt for the whole sweep, not beside this method"
+        )
+    if unsynchronised(run):
+        notes.append("stages were timed without synchronising the device (engine.profile=false): shares are of queuing")
+    if any(not sample.exact for sample in run.samples):
+        notes.append("LOSSY: the acceptance rule does not preserve the target's distribution")
+    return notes
+
+
+def of_all(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+    """The caveats of several runs, each said once for all the runs it holds for."""
+    holders: dict[str, list[str]] = {}
+    for name, run in zip(names, runs, strict=True):
+        for caveat in caveats(run):
+            holders.setdefault(caveat, []).append(name)
+    return [c if len(held) == len(runs) else f"{', '.join(held)}: {c}" for c, held in holders.items()]
+
+
+def load_problem(environment: Mapping[str, Any]) -> str | None:
+    """`times not valid: load 7 on 2 cores` where the machine had more to do than cores at start or end, else None.
+
+    `load` is {start, end, cores} with load averages of one minute; older records hold the three averages at the start.
+    """
+    load = environment.get("load")
+    if isinstance(load, list):
+        load = {"start": load[0] if load else None, "cores": setting(environment, "cpu.cores")}
+    if not isinstance(load, Mapping) or not _is_number(load.get("cores")):
+        return None
+    # Rounded before it is compared, so that no note says load 2 on 2 cores.
+    found = [round(float(value), 1) for value in map(load.get, ("start", "end")) if _is_number(value)]
+    worst, cores = max(found, default=0.0), load["cores"]
+    return f"times not valid: load {worst:g} on {cores:g} cores" if worst > cores else None
+
+
+def timed(run: Run, cell: Cell) -> Cell:
+    """A cell that holds times, which says so where they are not valid; the CSV says why."""
+    problem = load_problem(run.environment)
+    marked = replace(cell, values={**cell.values, "times": problem or ""})
+    return lines(marked, "not valid") if problem else marked
+
+
+def planned(run: Run) -> int | None:
+    """Samples that the finished run has, where its record says so."""
+    expected = run.status.get("prompts")
+    return expected if isinstance(expected, int) else None
+
+
+def is_incomplete(run: Run) -> bool:
+    """Whether fewer samples are on disk than were planned."""
+    return len(run.samples) < (planned(run) or 0)
+
+
+def is_result(run: Run) -> bool:
+    """Whether the run came to a good end with all of its samples and no wrong output."""
+    return run.state == "DONE" and not is_incomplete(run) and not any(s.verdict == "wrong" for s in run.samples)
+
+
+def shared_baseline(run: Run) -> bool:
+    """Whether plain decoding was timed once for a sweep, apart from this run."""
+    return setting(run.config, "baseline") == SHARED
+
+
+def unsynchronised(run: Run) -> bool:
+    """Whether the stages of an asynchronous device were timed without waiting for it."""
+    return not str(run.environment.get("device", "cpu")).startswith("cpu") and not setting(run.config, "engine.profile")
+
+
+def failures(run: Run, most: int = 5) -> list[str]:
+    """One note per failed sample, wrong verdict and reason of a fallback, the first few of each."""
+    notes: list[str] = []
+    groups: Sequence[tuple[str, list[str]]] = (
+        ("failed", [f"{s.id} turn {s.turn}: {_message(s.error)}" for s in run.samples if s.error is not None]),
+        ("WRONG", [f"{s.id} turn {s.turn}: {s.verdict_detail}" for s in run.samples if s.verdict == "wrong"]),
+        ("decoded by AR", [f"{s.id} turn {s.turn}: {s.fallback}" for s in run.samples if s.fallback is not None]),
+    )
+    for name, found in groups:
+        notes += [f"{name}: {line}" for line in found[:most]]
+        if len(found) > most:
+            notes.append(f"{name}: and {len(found) - most} more")
+    return notes
+
+
+def _message(error: Mapping[str, Any] | None) -> str:
+    error = error or {}
+    return str(error.get("message") or error.get("type") or error)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -11,7 +11,6 @@ from dartree_exp import watch
 from dartree_exp.__main__ import main
 from dartree_exp.config.composition import first_mistake, normalise
 from dartree_exp.report import __main__ as report
-from toy_drafters import write_toy_drafters
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,7 +40,7 @@ def test_the_pages_on_running_and_sweeping_are_run() -> None:
 def test_marked_commands_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    toy = [*write_toy_drafters(tmp_path / "drafters"), *SMALL]
+    toy = ["model=toy", *SMALL]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_SILENT", "true")
     for name in ("CACHE", "DATA", "CONFIG"):

@@ -21,7 +21,7 @@ usage: python -m dartree_exp [-m] [key=value ...]
   python -m dartree_exp +method=ddtree tree.budget=32          a published method; later settings win over its preset
   python -m dartree_exp -m tree.budget=16,32,64,128            a sweep; add sweep.name=NAME to resume it later
   python -m dartree_exp -m method=dflash,ddtree,domino,dartree_pruned benchmark.limit=8
-  python -m dartree_exp model=toy drafter=oracle benchmark.limit=1   a second of work, no download
+  python -m dartree_exp model=toy benchmark.limit=1              a second of work, no download
   python -m dartree_exp --cfg job                              the settings of a run, without running
   python -m dartree_exp --info                                 where the settings come from
   python -m dartree_exp.report multirun/NAME                   tables again, from the files alone; or --html PAGE

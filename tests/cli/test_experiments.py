@@ -12,7 +12,6 @@ from dartree_exp.__main__ import main
 from dartree_exp.config import compose
 from dartree_exp.config.composition import groups
 from dartree_exp.records.reader import find_runs
-from toy_drafters import write_toy_drafters
 
 CONF = Path(__file__).parents[2] / "conf"
 STUDIES = groups()["experiment"]
@@ -62,7 +61,7 @@ def test_a_study_runs_on_the_toy_target(study: str, tmp_path: Path, monkeypatch:
     # Of a knob the first and the last value, to save time; of choices all.
     ends = {key: [values[0], values[-1]] for key, values in swept(study).items() if "." in key}
     narrowed = [f"{key}={','.join(values)}" for key, values in ends.items()]
-    assert main([f"+experiment={study}", *narrowed, *write_toy_drafters(tmp_path / "drafters"), *SMALL]) == 0
+    assert main([f"+experiment={study}", *narrowed, "model=toy", *SMALL]) == 0
     runs = find_runs(tmp_path / "multirun" / study)
     assert {run.state for run in runs} == {"DONE"}
     assert all(sample.verdict == "exact" for run in runs for sample in run.samples)

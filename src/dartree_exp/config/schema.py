@@ -36,6 +36,8 @@ MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
 MOST_DRAFTS = 1024  # of a scripted drafter
 SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
+SEEDED = "toy://"
+"""The `drafter.path` of a drafter for model=toy whose weights are made from `drafter.seed`: `drafters/toy.py`."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,14 @@ class DrafterConfig:
     """The drafter q: a checkpoint (backbone and correction head), or a scripted stand-in for tests."""
 
     name: str = knob("drafter in records and tables; oracle, random and adversarial are scripted")
-    path: str | None = knob("checkpoint: pkg:// (shipped with the package), a local folder or a hub name")
+    path: str | None = knob(
+        "checkpoint: pkg:// (shipped with the package), a local folder or a hub name; toy:// (made from a seed)"
+    )
     head: str = knob("correction head of the checkpoint to use; none: the backbone alone", allowed=HEADS)
     num_drafts: int | None = knob(
         "drafts per block of a scripted drafter; null: the checkpoint's", low=1, high=MOST_DRAFTS
     )
-    seed: int = knob("seed of a scripted drafter", low=0, high=MOST_SEED)
+    seed: int = knob("seed of a scripted drafter, and of a toy:// one's weights", low=0, high=MOST_SEED)
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
-from dartree_exp.config.schema import CONFIDENT_HEADS, SCRIPTED_DRAFTERS, Config, Knob
+from dartree_exp.config.schema import CONFIDENT_HEADS, SCRIPTED_DRAFTERS, SEEDED, Config, Knob
 from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.reading import user_path
 
@@ -79,10 +79,9 @@ def _conflicts(config: Config) -> Iterator[str]:
     if scripted and drafter.num_drafts is None:
         yield f"drafter.num_drafts=null: drafter={drafter.name} is scripted and needs a number"
     if not scripted and drafter.path is None:
-        yield (
-            f"drafter={drafter.name}: there are no such weights for model={model.name}; set drafter.path=<folder>"
-            + (f" or choose drafter={', '.join(SCRIPTED_DRAFTERS)}" if model.name == "toy" else "")
-        )
+        yield (f"drafter={drafter.name}: there are no such weights for model={model.name}; set drafter.path=<folder>")
+    if drafter.path == SEEDED and model.name != "toy":
+        yield f"drafter.path={SEEDED}: only for model=toy; set drafter.path=<folder>"
     if not scripted and drafter.num_drafts is not None:
         yield f"drafter.num_drafts={drafter.num_drafts}: only scripted drafters have it; tree.depth limits a tree"
 
@@ -110,7 +109,7 @@ def check_files(config: Config) -> None:
         if key == "benchmark.path" or not _HUB_NAME.fullmatch(path):
             hub = "" if key == "benchmark.path" else " and it is no hub name"
             raise ConfigError(f"{key}={path}: nothing lies there{hub}")
-    if config.drafter.path is not None and config.method != "ar":
+    if config.drafter.path not in (None, SEEDED) and config.method != "ar":
         _check_checkpoint(config.drafter.path, config)
 
 

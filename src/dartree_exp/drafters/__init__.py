@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dartree_exp.config.schema import SCRIPTED_DRAFTERS
+from dartree_exp.config.schema import SCRIPTED_DRAFTERS, SEEDED
 from dartree_exp.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ def load_drafter(config: DrafterConfig, target: Target) -> Drafter:
         raise ConfigError(
             f"drafter.path = null: model {target.name} names no {config.name} drafter; give drafter.path=<folder>"
         )
+    if config.path == SEEDED:
+        from dartree_exp.drafters.toy import toy_drafter
+
+        return toy_drafter(target, config.head, config.seed, config.name)
     from dartree_exp.drafters.checkpoint import load_drafter as load
     from dartree_exp.drafters.dflash_config import read_config
     from dartree_exp.drafters.head_config import wrong_head

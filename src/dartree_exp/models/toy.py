@@ -13,6 +13,7 @@ from dartree_exp.models.target import Target
 
 VOCAB_SIZE = 64
 EOS_IDS = (1, 2)
+MASK_ID = 3
 RESERVED_IDS = 4
 """0 = beginning, 1 and 2 = ends, 3 = mask."""
 

@@ -1,6 +1,7 @@
 """One run end to end on the toy target: records, resume, verdicts, failures, fallback, shared baseline, turns."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from dartree_exp.records.reader import Run
 from dartree_exp.run import run
 
 TOY = ["model=toy", "drafter=random", "benchmark.limit=3", "decoding.max_new_tokens=8", "engine.dtype=fp32"]
+
+ANSWER = {"ids": [1], "finish": "eos", "time": {"decode": 1.0}}
 
 
 def start(path, *overrides):
@@ -199,13 +202,39 @@ def test_a_shared_baseline_is_decoded_once(tmp_path, monkeypatch):
 
 
 def test_of_two_answers_to_one_prompt_the_first_stays(tmp_path):
-    config = compose(TOY)
-    here, there = SharedBaseline(tmp_path, config), SharedBaseline(tmp_path, config)
+    config, made_with = compose(TOY), {"weights": "ab"}
+    here, there = (SharedBaseline(tmp_path, config, made_with) for _ in range(2))
     assert here.get("a/0", "digest") is None
-    assert here.put("a/0", "digest", {"time": 1}) == {"time": 1}
-    assert there.put("a/0", "digest", {"time": 2}) == {"time": 1} == there.get("a/0", "digest")
+    other = {**ANSWER, "time": {"decode": 2.0}}
+    assert here.put("a/0", "digest", ANSWER) == ANSWER
+    assert there.put("a/0", "digest", other) == ANSWER == there.get("a/0", "digest")
     [folder] = (tmp_path / ".ar").iterdir()
     assert len(list(folder.iterdir())) == 1
+    (answer,) = folder.glob("*/answer.json")
+    answer.write_text("[]")  # damaged: as if there were none, and replaced
+    assert here.get("a/0", "digest") is None
+    assert here.put("a/0", "digest", ANSWER) == there.get("a/0", "digest") == ANSWER
+
+
+def test_another_target_shares_no_answers(tmp_path):
+    config = compose(TOY)
+    SharedBaseline(tmp_path, config, {"weights": "ab"}).put("a/0", "digest", ANSWER)
+    assert SharedBaseline(tmp_path, config, {"weights": "ab"}).get("a/0", "digest") == ANSWER
+    assert SharedBaseline(tmp_path, config, {"weights": "cd"}).get("a/0", "digest") is None
+
+
+def test_a_prompt_that_became_another_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
+    """Also where no file tells: rows of a data set on the hub, or a template of the tokenizer."""
+    right = run_module.load_prompts
+    start_of = start(tmp_path, "benchmark.limit=1")
+    status = json.loads((start_of.path / "status.json").read_text())
+    (start_of.path / "status.json").write_text(json.dumps({**status, "state": "RUNNING"}))
+    changed = [
+        replace(prompt, turns=["another question"]) for prompt in right(compose([*TOY, "benchmark.limit=1"]).benchmark)
+    ]
+    monkeypatch.setattr(run_module, "load_prompts", lambda config: changed)
+    with pytest.raises(RunError, match="turn 0 was decoded from another prompt; force=true"):
+        start(tmp_path, "benchmark.limit=1")
 
 
 def test_repeats_are_whole_passes_and_resume(tmp_path, monkeypatch):

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
+
+from dartree_exp.terminate import Terminated, terminate
 
 _FLAGS = {
     *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
@@ -18,10 +19,6 @@ _FLAGS = {
     *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
 }
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, as a scheduler sends it: the run is recorded as interrupted."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             start(launch.job)()
         except KeyboardInterrupt as error:
-            status = _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
+            status = _TERMINATED if isinstance(error, Terminated) else _INTERRUPTED
             print("dartree_exp: interrupted; the same command goes on from here", file=sys.stderr)
         except Exception as error:
             if SweepFolder.path is None and isinstance(error, COMPOSITION_ERRORS):
@@ -110,9 +107,6 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
 @contextmanager
 def _process_settings(arguments: Sequence[str], variable: str, sweep_id: str) -> Iterator[None]:
     """What Hydra and the workers read from the process: argv, two variables, and SIGTERM as an interrupt."""
-
-    def terminate(signum: int, frame: FrameType | None) -> None:
-        raise _Terminated
 
     argv = sys.argv
     before = {name: os.environ.get(name) for name in ("HYDRA_FULL_ERROR", variable)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from dartree_exp.budgets.confidence import ConfidenceBudget
 from dartree_exp.budgets.policy import BudgetPolicy, FixedBudget
+from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
@@ -18,6 +20,8 @@ from dartree_exp.drafters.nothing import NoDrafter
 from dartree_exp.errors import ConfigError
 from dartree_exp.models.registry import load_target
 from dartree_exp.models.target import Target
+from dartree_exp.records.baseline import SharedBaseline
+from dartree_exp.records.environment import cpu_description, this_code
 from dartree_exp.timing import StageClock
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.scorer import Scorer, make_scorer
@@ -111,3 +115,17 @@ def clock_factory(config: Config, target: Target) -> partial[StageClock]:
     return partial(
         StageClock, synchronize, profile=config.engine.profile, exclude_first_draft=config.protocol == "paper"
     )
+
+
+def make_baseline(config: Config, target: Target, sweep: Path) -> SharedBaseline:
+    """Plain decoding's answers in a sweep's folder: of this target, on this machine, by this version of the code."""
+    inputs = {role: digest for role, digest in input_digests(config).items() if role.startswith("target")}
+    made_with = {
+        "inputs": inputs,
+        "weights": target.weights_sha256,
+        "device": str(target.device),
+        "dtype": str(target.dtype),
+        "cpu": cpu_description(),
+        "code": this_code(),
+    }
+    return SharedBaseline(sweep, config, made_with)

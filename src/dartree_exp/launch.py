@@ -17,6 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from dartree_exp.config.identity import config_hash, hash_of, unread_keys
+from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.load import load_config, to_yaml
 from dartree_exp.config.schema import Config
 from dartree_exp.config.validate import check_files
@@ -129,7 +130,10 @@ def _objective(outcome: Outcome, name: str) -> float | None:
 def _run(config: Config, path: Path, number: int, overrides: list[str]) -> Outcome:
     """Run in `path`, unless it is done or another process is at it. Ctrl-C passes through, recorded as INTERRUPTED."""
     try:
-        with RunFolder.open(path, to_yaml(config), config_hash(config), config.force) as folder:
+        inputs = input_digests(config)
+        with RunFolder.open(path, to_yaml(config), config_hash(config), config.force, inputs) as folder:
+            for text in folder.notes:
+                print(f"dartree_exp: note: {text}", file=sys.stderr, flush=True)
             if folder.already_done:
                 return Outcome(number, overrides, SKIPPED, str(path))
             from dartree_exp.run import run

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dartree_exp.errors import UserError
 from dartree_exp.records.baseline import FOLDER as BASELINES
-from dartree_exp.records.files import explain, is_alive, read_json, remove_temporaries, write_json
+from dartree_exp.records.files import explained, is_alive, read_json, remove_temporaries, write_json
 
 SWEEP_ID = "DARTREE_EXP_SWEEP"
 """Environment variable that names the invocation, so that worker processes agree on it."""
@@ -123,8 +123,6 @@ def clean(sweep_dir: Path) -> None:
 
 def _write(sweep_dir: Path, name: str, value: object) -> None:
     folder = invocation_folder(sweep_dir)
-    try:
+    with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise explain(error, folder) from error
     write_json(folder / f"{name}.json", value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartree_exp.outcomes import DONE, FAILED, WORDS, read_outcomes, read_plan
-from dartree_exp.records.folder import SAMPLES, STATUS
+from dartree_exp.records.layout import SAMPLES, STATUS
 from dartree_exp.records.reader import Run
 
 

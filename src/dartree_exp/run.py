@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from dartree_exp.assemble import clock_factory, load_parts, make_rule, make_sampler
+from dartree_exp.assemble import clock_factory, load_parts, make_baseline, make_rule, make_sampler
+from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.schema import Config
 from dartree_exp.decode import Decoded, Method, autoregress, speculate
 from dartree_exp.errors import RunError
@@ -30,6 +31,7 @@ from dartree_exp.records.trees import TreeRecord, branches, tree_record
 from dartree_exp.report.live import LiveLine
 from dartree_exp.report.tables import run_tables
 from dartree_exp.summary import summarise
+from dartree_exp.terminate import deferred
 from dartree_exp.trackers import make_tracker
 from dartree_exp.verify.lossless import Verdict, judge
 from dartree_exp.verify.sampling import Sampler
@@ -81,7 +83,7 @@ def prepare(config: Config, sweep: Path) -> tuple[list[Prompt], Arms]:
     prompts = load_prompts(config.benchmark)
     target, method = load_parts(config)
     rule, clock = make_rule(config.decoding, target), clock_factory(config, target)
-    shared = SharedBaseline(sweep, config) if config.baseline == "shared" else None
+    shared = make_baseline(config, target, sweep) if config.baseline == "shared" else None
     return prompts, Arms(config, target, method, rule, clock, shared)
 
 
@@ -187,6 +189,7 @@ def run(config: Config, folder: RunFolder) -> None:
         RunError: a verdict is `wrong`, or no prompt could be decoded at all. The records stay.
     """
     prompts, arms = prepare(config, folder.path.parent)
+    folder.identify(input_digests(config))
     turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
     machine = warm_up(arms, prompts)
@@ -195,10 +198,11 @@ def run(config: Config, folder: RunFolder) -> None:
     tracker = make_tracker(config, folder.path)
     summary: dict[str, Any] | None = None
     try:
-        with LiveLine(turns, console, folder.samples(), method) as live:
+        with LiveLine(turns, console, folder.samples(), method) as live, deferred() as stop_if_asked:
             # Passes are whole, so that the repeats of one prompt lie far apart in time.
             for repeat, (index, prompt) in product(range(config.repeats), enumerate(prompts)):
                 viewed = repeat == 0 and (config.record.trees == "all" or index < int(config.record.trees))
+                stop_if_asked()
                 for sample, decoded in decode_prompt(arms, prompt, folder, (index + repeat) % 2 == 0, repeat):
                     rounds = list(round_records(sample, decoded))
                     trees = tree_records(sample, decoded, arms.target.tokenizer.decode) if viewed else ()
@@ -207,6 +211,8 @@ def run(config: Config, folder: RunFolder) -> None:
                     live.update(sample)
                     for note in notable(sample):
                         live.say(note)
+                    stop_if_asked()
+        folder.note_load()
         summary = summarise(folder.samples(), method)
         folder.write_summary(summary)
     finally:
@@ -248,8 +254,12 @@ def decode_prompt(
     for turn, text in enumerate(prompt.turns):
         messages.append({"role": "user", "content": text})
         sample = done.get(turn)
+        ids = codec.encode_chat(messages, arms.config.decoding.enable_thinking)
+        if sample is not None and sample.prompt_sha256 != prompt_sha256(ids):
+            raise RunError(
+                f"{folder.path}: {prompt.id} turn {turn} was decoded from another prompt; force=true runs again"
+            )
         if sample is None:
-            ids = codec.encode_chat(messages, arms.config.decoding.enable_thinking)
             sample, decoded = decode_turn(arms, prompt, turn, ids, ar_first, repeat)
             yield sample, decoded
         messages.append({"role": "assistant", "content": codec.decode(sample.ar_ids)})

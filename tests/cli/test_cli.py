@@ -14,9 +14,10 @@ import pytest
 from dartree_exp import launch
 from dartree_exp.config import compose, config_hash
 from dartree_exp.errors import RunError
-from dartree_exp.records.folder import LOCK
+from dartree_exp.records.folder import LOCK, RunFolder
 from dartree_exp.records.lock import FolderLock
 from dartree_exp.records.reader import Run
+from sample_records import sample
 
 TOY = ["model=toy", "drafter=random"]
 States = Callable[[str], dict[str, int]]
@@ -33,6 +34,41 @@ def test_a_run_lands_in_the_folder_of_its_hash_and_is_done_once(runs: Any, capsy
     assert runs.budgets == [64]
     assert runs.code([*TOY, "force=true"]) == 0
     assert runs.budgets == [64, 64]
+
+
+def test_a_run_is_bound_to_the_content_of_its_files(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    """Here the prompts; target, drafter and calibration go the same way (tests/config/test_inputs.py)."""
+    prompts = Path("prompts.jsonl")
+    prompts.write_text('{"turns": ["one"]}\n')
+    settings = [*TOY, f"benchmark.path={prompts}"]
+
+    def decode(config: Any, folder: RunFolder) -> None:
+        folder.append(sample("p", []))
+        folder.done()
+
+    runs.special[64] = decode
+    assert runs.code(settings) == 0
+    prompts.write_text('{"turns": ["two"]}\n')
+    assert runs.code(settings) == 1
+    said = capsys.readouterr().err
+    assert "made with other files: prompts (sha256 " in said and "force=true" in said and "Traceback" not in said
+    assert runs.code([*settings, "force=true"]) == 0
+    assert runs.budgets == [64, 64]
+    prompts.write_text('{"turns": ["one"]}\n')
+    assert (
+        runs.code(["-m", *settings, "tree.budget=64", "sweep.name=s"]) == 0
+    )  # another folder: nothing held against it
+
+
+def test_records_lost_after_the_end_are_said_and_completed(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    runs.special[64] = lambda config, folder: (folder.append(sample("p", [])), folder.done())
+    assert runs.code(TOY) == 0
+    folder = Path("multirun", "runs", config_hash(compose(TOY)))
+    (folder / "samples.jsonl").unlink()
+    assert Run(folder).state == "INTERRUPTED"
+    assert runs.code(TOY) == 0
+    assert "samples.jsonl is gone: what is missing is decoded again" in capsys.readouterr().err
+    assert Run(folder).state == "DONE" and runs.budgets == [64, 64]
 
 
 def test_a_single_run_can_join_a_named_sweep(runs: Any) -> None:

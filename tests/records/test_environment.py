@@ -44,7 +44,10 @@ def test_the_commit_is_only_of_a_checkout_that_tracks_the_files(tmp_path):
     clean = git_commit(package)
     assert len(clean["commit"]) == 40 and not clean["dirty"]
     (package / "__init__.py").write_text("1")
-    assert git_commit(package) == {"commit": clean["commit"], "dirty": True}
+    one = git_commit(package)
+    assert (one["commit"], one["dirty"]) == (clean["commit"], True)
+    (package / "__init__.py").write_text("2")
+    assert git_commit(package)["changes"] != one["changes"]  # two states between commits are two versions
 
 
 def test_records_do_not_import_torch():

@@ -15,7 +15,7 @@ from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.reading import user_path
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
 
 
 def check_ranges(config: Config) -> None:
@@ -90,7 +90,7 @@ def check_folder_name(key: str, value: str, name: str | None = None) -> None:
     """Raise ConfigError where a setting's value, or `name`, its last part, is no plain folder name."""
     if not _FOLDER_NAME.fullmatch(value if name is None else name):
         what = "must be" if name is None else "must end in"
-        raise ConfigError(f"{key}={value}: {what} a plain folder name (letters, digits, . _ + -)")
+        raise ConfigError(f"{key}={value}: {what} a plain folder name (at most 200 of letters, digits, . _ + -)")
 
 
 def check_files(config: Config) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.drafters.head_config import CheckpointError
-from dartree_exp.models.fetch import sha256_of
+from dartree_exp.models.digests import remembered_sha256
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, CALIBRATION = "model.safetensors", "calibration.json"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -28,7 +28,7 @@ class BackboneRef:
     @classmethod
     def to(cls, folder: Path) -> BackboneRef:
         """A reference to a checkpoint folder as it is now."""
-        return cls(folder.resolve().name, sha256_of(folder / WEIGHTS))
+        return cls(folder.resolve().name, remembered_sha256(folder / WEIGHTS))
 
     def beside(self, folder: Path) -> Path:
         """The backbone's folder, next to the head's; raises CheckpointError where there is none."""
@@ -43,7 +43,7 @@ class BackboneRef:
         """`beside`, after comparing the weights; raises CheckpointError where they are others."""
         place = self.beside(folder)
         file = place / WEIGHTS
-        found = sha256_of(file) if file.is_file() else "no such file"
+        found = remembered_sha256(file) if file.is_file() else "no such file"
         if found != self.sha256:
             raise CheckpointError(
                 f"{file} is not the backbone this head was trained on: sha256 {found}, wanted {self.sha256}"

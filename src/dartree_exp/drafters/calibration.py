@@ -12,12 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters.backbone_ref import WEIGHTS
+from dartree_exp.drafters.backbone_ref import CALIBRATION, WEIGHTS
 from dartree_exp.drafters.head_config import CheckpointError
-from dartree_exp.models.fetch import sha256_of
+from dartree_exp.models.digests import remembered_sha256
 from dartree_exp.records.files import write_json
-
-CALIBRATION = "calibration.json"
 
 
 def read_temperatures(folder: Path, depths: int) -> Tensor | None:
@@ -33,7 +31,7 @@ def read_temperatures(folder: Path, depths: int) -> Tensor | None:
         raise CheckpointError(f"drafter {folder}: {CALIBRATION} cannot be read ({error!r})") from error
     if temperatures.shape != (depths,) or not bool((temperatures > 0).all() and temperatures.isfinite().all()):
         raise CheckpointError(f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers")
-    if digest != sha256_of(folder / WEIGHTS):
+    if digest != remembered_sha256(folder / WEIGHTS):
         raise CheckpointError(
             f"drafter {folder}: {CALIBRATION} was made for other weights; remove it (and calibrate again)"
         )
@@ -45,4 +43,4 @@ def write_temperatures(path: Path, folder: Path, temperatures: list[float], repo
 
     Loading the drafter reads them once the file is `calibration.json` in its folder. Raises RecordError.
     """
-    write_json(path, {"temperatures": temperatures, "weights_sha256": sha256_of(folder / WEIGHTS), **report})
+    write_json(path, {"temperatures": temperatures, "weights_sha256": remembered_sha256(folder / WEIGHTS), **report})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.drafter import Draws
 from dartree_exp.drafters.fit import check_fit
 from dartree_exp.drafters.heads import CorrectionHead, Head
+from dartree_exp.models.digests import digest_of_files
 
 if TYPE_CHECKING:
     from dartree_exp.models.target import Target
@@ -71,12 +71,7 @@ class DFlashDrafter:
         """Hex digest of the weight files, in order; None for modules that came from no file."""
         if not self._weight_files:
             return None
-        digest = hashlib.sha256()
-        for file in self._weight_files:
-            with file.open("rb") as stream:
-                while chunk := stream.read(1 << 20):
-                    digest.update(chunk)
-        return digest.hexdigest()
+        return digest_of_files(self._weight_files)
 
     def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> DFlashSession:
         return DFlashSession(self)

@@ -9,7 +9,6 @@ half-used.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dartree_exp.errors import UserError
+from dartree_exp.models.digests import cache_folder, remembered_sha256, sha256_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # of the folder that `_convert` writes; a change rebuilds cached folders
@@ -54,17 +54,6 @@ SOURCES = {
 }
 
 
-def cache_folder() -> Path:
-    """Cache root from DARTREE_CACHE, else ~/.cache/dartree_exp."""
-    return Path(os.environ.get("DARTREE_CACHE") or Path.home() / ".cache" / "dartree_exp").expanduser()
-
-
-def sha256_of(path: Path) -> str:
-    """Hex sha256 of a file's content."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
 def ensure(name: str) -> Path:
     """Folder with config.json, model.safetensors (float32), tokenizer files and generation config of an embedded target.
 
@@ -89,12 +78,12 @@ def ensure(name: str) -> Path:
 
 
 def _complete(folder: Path, source: Source) -> bool:
-    """True if every file of the folder's manifest is there with its hash (0.4 s for 0.5 GB, paid once per process)."""
+    """True if every file of the folder's manifest is there with its hash."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         if manifest["format"] != FORMAT or manifest["source_sha256"] != source.sha256:
             return False
-        return all(sha256_of(folder / file) == digest for file, digest in manifest["files"].items())
+        return all(remembered_sha256(folder / file) == digest for file, digest in manifest["files"].items())
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

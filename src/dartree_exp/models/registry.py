@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -15,6 +14,7 @@ import torch
 
 from dartree_exp.errors import UserError
 from dartree_exp.models.codec import ChatCodec
+from dartree_exp.models.digests import digest_of_files
 from dartree_exp.models.folder import EMBED, check_sizes, read_config, read_eos
 from dartree_exp.models.target import Target
 from dartree_exp.models.toy import toy_target
@@ -185,13 +185,7 @@ def cpu_has_bf16() -> bool:
 
 def weights_digest(folder: Path) -> str:
     """sha256 of the weights: of the file where there is one, else of the lines "<sha256>  <name>" in order of name."""
-    digests = []
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as handle:
-            digests.append((hashlib.file_digest(handle, "sha256").hexdigest(), file.name))
-    if len(digests) == 1:
-        return digests[0][0]
-    return hashlib.sha256("".join(f"{digest}  {name}\n" for digest, name in digests).encode()).hexdigest()
+    return digest_of_files(sorted(folder.glob("*.safetensors")))
 
 
 @contextmanager

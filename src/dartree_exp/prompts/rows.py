@@ -22,7 +22,7 @@ def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
     rows at all.
     """
     if config.path is not None:
-        path = _locate(config)
+        path = locate(config)
         source, rows = str(path), read_rows(path)
     elif config.dataset is not None:
         source, rows = config.dataset, _from_hub(config)
@@ -38,7 +38,7 @@ def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
     return source, rows
 
 
-def _locate(config: BenchmarkConfig) -> Path:
+def locate(config: BenchmarkConfig) -> Path:
     """The file of a path: itself, or in a folder the benchmark's usual file, also under a folder of its name."""
     assert config.path is not None
     path = user_path(config.path)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import platform
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 _PACKAGES = (
     "dartree_exp",
@@ -24,6 +27,10 @@ _PACKAGES = (
     "wandb",
 )
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8", "asimd", "bf16")
+
+LOAD_MARGIN = 0.25
+"""Load above the cores that is still taken for a quiet machine: its own background, and the run's Python beside its threads."""
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 def describe_environment(
@@ -53,7 +60,7 @@ def describe_environment(
         "dtype": dtype,
         "threads": threads,
         "cpu": cpu_description(),
-        "load": list(os.getloadavg()),
+        "load": {"start": load_average(), "cores": usable_cores()},
         "platform": platform.platform(),
         "host": platform.node(),
         "python": sys.version.split()[0],
@@ -76,22 +83,93 @@ def cpu_description() -> dict[str, Any]:
             elif name.strip() in ("flags", "Features"):
                 flags = set(value.split())
                 break
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"model": model, "cores": cores, "flags": [flag for flag in _CPU_FLAGS if flag in flags]}
+    return {"model": model, "cores": usable_cores(), "flags": [flag for flag in _CPU_FLAGS if flag in flags]}
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, and a container's limit on processor time, rounded up."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _CPU_LIMIT.read_text().split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):  # no such file, or "max": no limit
+        return cores
+
+
+def load_average() -> float | None:
+    """Processes that ran or waited to run, averaged over the last minute by the kernel; None where it keeps no count.
+
+    It counts the whole machine, also where this process may use some of its cores only.
+    """
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
+
+
+def overload(load: Any) -> str | None:
+    """ "load 7 on 2 cores" where a record's `load` says that more wanted to run than could, else None.
+
+    A run's own threads make a load of as many cores as they keep busy, so that alone on the machine it stays below.
+    """
+    found, cores = (load, load.get("cores")) if isinstance(load, Mapping) else ({}, None)
+    if not _is_number(cores):
+        return None
+    worst = max((round(float(found[key]), 1) for key in ("start", "end") if _is_number(found.get(key))), default=0.0)
+    return f"load {worst:g} on {cores:g} cores" if worst > cores + LOAD_MARGIN else None
+
+
+def worst_load(one: Any, other: Any) -> dict[str, Any]:
+    """Of two `load` records of one machine the larger start and the larger end."""
+    loads = [load for load in (one, other) if isinstance(load, dict)]
+    worst = {}
+    for key in ("start", "end", "cores"):
+        found = [load[key] for load in loads if load.get(key) is not None]
+        if found:
+            worst[key] = min(found) if key == "cores" else max(found)
+    return worst
+
+
+def code_version(environment: dict[str, Any]) -> str:
+    """The version of the code that made an environment's samples, as one says it."""
+    version = (environment.get("packages") or {}).get("dartree_exp")
+    git = environment.get("git") or {}
+    parts = [f"dartree_exp {version or 'of an unknown version'}"]
+    if git.get("commit"):
+        parts.append(f"commit {git['commit'][:10]}")
+    if git.get("dirty"):
+        parts.append(f"with changes {git['changes'][:10]}" if git.get("changes") else "with changes")
+    return ", ".join(parts)
+
+
+def this_code() -> str:
+    """`code_version` of the code that runs now."""
+    return code_version(
+        {"packages": {"dartree_exp": _version("dartree_exp")}, "git": git_commit(Path(__file__).parent)}
+    )
 
 
 def git_commit(folder: Path) -> dict[str, Any] | None:
-    """Commit of the checkout that tracks `folder` and whether it has changes; None outside one (an installed wheel)."""
+    """Commit of the checkout that tracks `folder` and whether it has changes; None outside one (an installed wheel).
+
+    `changes` tells apart two states of the Python files between commits: the sha256 of their difference.
+    """
     # A virtual environment often lies inside somebody's checkout, which says nothing about the files installed in it.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "dirty": bool(changes)} if commit else None
+    if not commit:
+        return None
+    if not changes:
+        return {"commit": commit, "dirty": False}
+    difference = _git(folder, "diff", "--no-ext-diff", "HEAD", "--", ":(top)*.py") or ""
+    return {"commit": commit, "dirty": True, "changes": hashlib.sha256(difference.encode()).hexdigest()}
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+        command = ["git", "-C", str(folder), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -102,3 +180,7 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

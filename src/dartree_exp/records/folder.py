@@ -6,29 +6,44 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dartree_exp.records.environment import load_average, worst_load
 from dartree_exp.records.files import (
     append_lines,
     encode_lines,
+    explained,
     iter_lines,
-    read_json,
+    read_object,
     remove_temporaries,
-    repair_lines,
     write_atomic,
     write_json,
 )
+from dartree_exp.records.layout import (
+    CONFIG,
+    ENVIRONMENT,
+    LOCK,
+    RESULTS,
+    ROUNDS,
+    SAMPLES,
+    STATUS,
+    SUMMARY,
+    TREES,
+    check_environment,
+    check_status,
+    losses,
+    refuse_links,
+    sizes,
+)
 from dartree_exp.records.lock import FolderLock
+from dartree_exp.records.resume import refuse_other_inputs, repair
 from dartree_exp.records.schema import RecordError, RoundRecord, SampleRecord, read_samples
+from dartree_exp.records.stamps import stamped
 from dartree_exp.records.trees import TreeRecord
-
-CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
-SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = "samples.jsonl", "rounds.jsonl", "trees.jsonl", "summary.json", "run.lock"
-STATES = ("RUNNING", "DONE", "FAILED", "INTERRUPTED")
-_RESULTS = (ENVIRONMENT, SAMPLES, ROUNDS, TREES, SUMMARY, "table.md", "table.csv")
 
 
 class RunFolder:
@@ -39,18 +54,34 @@ class RunFolder:
 
     Attributes:
         path: the folder.
-        already_done: the run had ended well before; there is nothing to do.
+        already_done: the run had ended well before and has lost nothing since; there is nothing to do.
+        notes: what was found missing and will be decoded again, for people.
     """
 
-    def __init__(self, path: Path, lock: FolderLock, status: dict[str, Any], samples: list[SampleRecord]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lock: FolderLock,
+        status: dict[str, Any],
+        samples: list[SampleRecord],
+        notes: Iterable[str] = (),
+    ) -> None:
         self.path = path
+        self.notes = list(notes)
         self.already_done = status["state"] == "DONE"
         self._lock = lock
         self._status = status
         self._samples = {sample.key: sample for sample in samples}
 
     @classmethod
-    def open(cls, path: str | Path, config_yaml: str, config_hash: str, force: bool = False) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        config_yaml: str,
+        config_hash: str,
+        force: bool = False,
+        inputs: Mapping[str, str] | None = None,
+    ) -> Self:
         """Create or resume the folder of one configuration.
 
         Args:
@@ -58,25 +89,40 @@ class RunFolder:
             config_yaml: the resolved configuration, written as config.yaml.
             config_hash: identifies the run; a folder that holds another one is refused.
             force: throw away what an earlier run left here.
+            inputs: sha256 of the files that the result depends on, by what they are, as far as they are at hand.
 
         Raises:
             FolderBusy: another process works in the folder.
-            RecordError: the folder holds another run, or damaged records.
+            RecordError: the folder holds another run, samples made with other files or damaged records, or it cannot
+                be written.
         """
         path = Path(path)
-        path.mkdir(parents=True, exist_ok=True)
+        with explained(path):
+            path.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(path / LOCK)
         try:
+            remove_temporaries(path)
             if force:
-                for name in (STATUS, *_RESULTS):
-                    (path / name).unlink(missing_ok=True)
-            status = read_json(path / STATUS) if (path / STATUS).exists() else {}
+                for name in (STATUS, *RESULTS):
+                    with explained(path / name):
+                        (path / name).unlink(missing_ok=True)
+            refuse_links(path)
+            status = check_status(read_object(path / STATUS), path / STATUS) if os.path.lexists(path / STATUS) else {}
             held = status.get("config_hash", config_hash)
             if held != config_hash:
                 raise RecordError(f"{path} holds the run of another configuration ({held}): choose another folder")
+            notes = []
             if status.get("state") == "DONE":
-                return cls(path, lock, status, list(read_samples(iter_lines(path / SAMPLES))))
-            samples = _repair(path)
+                lost = losses(path, status)
+                if not lost:
+                    samples = list(read_samples(iter_lines(path / SAMPLES)))
+                    refuse_other_inputs(path, samples, status, inputs or {})
+                    return cls(path, lock, status, samples)
+                notes.append(f"{path} was done, but {lost}: what is missing is decoded again")
+            samples, incomplete = repair(path)
+            if incomplete:
+                notes.append(f"{path}: {ROUNDS} lacks rounds of {incomplete} samples, which are decoded again")
+            refuse_other_inputs(path, samples, status, inputs or {})
             write_atomic(path / CONFIG, config_yaml)
             now = time.time()
             folder = cls(
@@ -87,6 +133,7 @@ class RunFolder:
                     "message": "",
                     "traceback": None,
                     "config_hash": config_hash,
+                    "inputs": {**(status.get("inputs", {}) if samples else {}), **(inputs or {})},
                     "prompts": status.get("prompts"),
                     "started": status.get("started", now),
                     "resumed": [*status.get("resumed", []), now] if status else [],
@@ -95,6 +142,7 @@ class RunFolder:
                     "host": socket.gethostname(),
                 },
                 samples,
+                notes,
             )
             folder._write_status()
             return folder
@@ -107,6 +155,12 @@ class RunFolder:
         self._status["prompts"] = prompts
         self._write_status()
 
+    def identify(self, inputs: Mapping[str, str]) -> None:
+        """Note the digests of files that were not at hand when the folder was opened; RecordError as `open` raises it."""
+        refuse_other_inputs(self.path, self.samples(), self._status, inputs)
+        self._status["inputs"] |= inputs
+        self._write_status()
+
     def finished_ids(self, repeat: int = 0) -> set[tuple[str, int]]:
         """(id, turn) of the samples already on disk."""
         return {(key[0], key[1]) for key in self._samples if key[2] == repeat}
@@ -116,15 +170,21 @@ class RunFolder:
         return list(self._samples.values())
 
     def write_environment(self, environment: dict[str, Any]) -> None:
-        """Write environment.json; a resumed run on a different machine or version keeps the old stamps in `earlier`."""
+        """Write environment.json; a resumed run on a different machine or version keeps the old stamps in `earlier`.
+
+        See `records/stamps.py`.
+        """
         file = self.path / ENVIRONMENT
-        earlier = []
+        before = check_environment(read_object(file), file) if file.exists() else None
+        write_json(file, stamped(environment, before, len(self._samples)))
+
+    def note_load(self) -> None:
+        """Add the machine's present load to environment.json, as its load at the end of the run."""
+        file = self.path / ENVIRONMENT
         if file.exists():
-            before = read_json(file)
-            earlier = before.pop("earlier", [])
-            if _lasting(before) != _lasting(environment):
-                earlier.append(before)
-        write_json(file, {**environment, "earlier": earlier} if earlier else environment)
+            environment = read_object(file)
+            now = {"end": load_average()}
+            write_json(file, {**environment, "load": worst_load(environment.get("load"), now)})
 
     def append(
         self, sample: SampleRecord, rounds: Iterable[RoundRecord] = (), trees: Iterable[TreeRecord] = ()
@@ -152,7 +212,17 @@ class RunFolder:
         write_json(self.path / SUMMARY, summary)
 
     def done(self, message: str = "") -> None:
-        """Record that the run ended well; the next run of this configuration is skipped."""
+        """Record that the run ended well; the next run of this configuration is skipped.
+
+        Raises RecordError where the samples are not as many as were planned.
+        """
+        planned = self._status["prompts"]
+        if planned is not None and planned != len(self._samples):
+            raise RecordError(
+                f"{self.path} holds {len(self._samples)} samples and the run has {planned}; force=true runs it again from "
+                "the start"
+            )
+        self._status["files"] = sizes(self.path)
         self._end("DONE", message)
 
     def fail(self, message: str) -> None:
@@ -171,6 +241,8 @@ class RunFolder:
     ) -> None:
         try:
             if self._status["state"] == "RUNNING":
+                with suppress(RecordError):
+                    self.note_load()
                 if error is None:
                     self._end("INTERRUPTED", "stopped before the end")
                 else:
@@ -191,24 +263,3 @@ class RunFolder:
 
     def _write_status(self) -> None:
         write_json(self.path / STATUS, self._status)
-
-
-def _repair(path: Path) -> list[SampleRecord]:
-    """Remove what a killed writer left: half a file, half a last line, and rounds whose sample never came."""
-    remove_temporaries(path)
-    samples = list(read_samples(repair_lines(path / SAMPLES)))
-    finished = {sample.key for sample in samples}
-    kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {ROUNDS: RoundRecord, TREES: TreeRecord}
-    for name, kind in kinds.items():
-        lines = repair_lines(path / name)
-        kept = [line for line in lines if kind.from_dict(line).sample_key in finished]
-        if len(kept) < len(lines):
-            write_atomic(path / name, encode_lines(kept).decode())
-    return samples
-
-
-def _lasting(environment: dict[str, Any]) -> dict[str, Any]:
-    """What of an environment must agree for times to be comparable: not the load, the hour or the command."""
-    return {
-        key: value for key, value in environment.items() if key not in ("time", "load", "machine", "command", "earlier")
-    }

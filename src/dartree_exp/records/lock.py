@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+from dartree_exp.records.files import explained
 from dartree_exp.records.schema import RecordError
 
 _PATIENCE = 0.5  # seconds; a report looking at the folder holds the lock for an instant
@@ -22,7 +23,8 @@ class FolderLock:
 
     def __init__(self, path: Path) -> None:
         # Not inherited: a service that this process starts and leaves behind must not keep the folder locked.
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with explained(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -35,6 +37,12 @@ class FolderLock:
                     who = f"process {holder}" if holder else "another process"
                     raise FolderBusy(f"{path.parent} is in use by {who}") from None
                 time.sleep(0.02)
+            except OSError as error:  # ENOLCK, ENOSYS: some network file systems
+                os.close(self._file)
+                raise RecordError(
+                    f"{path}: this file system has no file locks ({error.strerror}), so two runs could write here at "
+                    "once; choose an `output` on another one"
+                ) from error
         with contextlib.suppress(OSError):  # the number is a courtesy; a full disk must not take the lock away
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
@@ -47,14 +55,16 @@ class FolderLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds the lock file `path` now."""
+    """Whether some process holds the lock file `path` now; True also where that cannot be told."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError:
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         return True
     finally:
         os.close(file)

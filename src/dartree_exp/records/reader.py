@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.records.files import iter_lines, read_json
-from dartree_exp.records.folder import CONFIG, ENVIRONMENT, LOCK, ROUNDS, SAMPLES, STATUS, SUMMARY, TREES
+from dartree_exp.records.files import iter_lines, read_object
+from dartree_exp.records.layout import (
+    CONFIG,
+    ENVIRONMENT,
+    LOCK,
+    ROUNDS,
+    SAMPLES,
+    STATUS,
+    SUMMARY,
+    TREES,
+    check_config,
+    check_environment,
+    check_status,
+    losses,
+)
 from dartree_exp.records.lock import is_locked
 from dartree_exp.records.schema import RecordError, RoundRecord, SampleRecord, read_samples
 from dartree_exp.records.trees import TreeRecord
@@ -27,13 +41,32 @@ class Run:
     @cached_property
     def status(self) -> dict[str, Any]:
         """status.json."""
-        return read_json(self.path / STATUS)
+        return check_status(read_object(self.path / STATUS), self.path / STATUS)
 
     @cached_property
     def state(self) -> str:
-        """RUNNING, DONE, FAILED or INTERRUPTED; a folder that says RUNNING but has no process was interrupted."""
-        state = self.status.get("state", "FAILED")
-        return "INTERRUPTED" if state == "RUNNING" and not is_locked(self.path / LOCK) else state
+        """RUNNING, DONE, FAILED or INTERRUPTED.
+
+        A folder that says RUNNING but has no process was interrupted; one that says DONE but has lost records since is
+        not done: it counts as interrupted, and the same command completes it.
+        """
+        state = self.status["state"]
+        gone = state == "RUNNING" and not is_locked(self.path / LOCK)
+        return "INTERRUPTED" if gone or self.lost else state
+
+    @cached_property
+    def lost(self) -> str:
+        """What a run that ended well has lost since, "" where nothing."""
+        return losses(self.path, self.status) if self.status["state"] == "DONE" else ""
+
+    @cached_property
+    def unreadable(self) -> str:
+        """Why this run cannot be reported, "" where it can."""
+        try:
+            _ = self.state, self.config, self.environment, self.summary, self.samples, self.rounds, self.trees
+        except RecordError as error:
+            return str(error)
+        return ""
 
     @cached_property
     def samples(self) -> list[SampleRecord]:
@@ -62,31 +95,35 @@ class Run:
         from yaml import YAMLError
 
         try:
-            return OmegaConf.to_container(OmegaConf.load(self.path / CONFIG), resolve=True)  # type: ignore[return-value]
-        except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
+            config = OmegaConf.to_container(OmegaConf.load(self.path / CONFIG), resolve=True)
+        except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
             raise RecordError(f"{self.path / CONFIG}: {' '.join(str(error).split())}") from error
+        return check_config(config, self.path / CONFIG)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """environment.json, or {} where the run did not come so far."""
         file = self.path / ENVIRONMENT
-        return read_json(file) if file.exists() else {}
+        return check_environment(read_object(file), file) if file.exists() else {}
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """summary.json as the run wrote it, or None."""
         file = self.path / SUMMARY
-        return read_json(file) if file.exists() else None
+        return read_object(file) if file.exists() else None
 
 
 def is_run_folder(path: Path) -> bool:
     """Whether a run was ever opened in this folder."""
-    return (path / STATUS).is_file()
+    return os.path.lexists(path / STATUS)
 
 
 def is_done(path: Path) -> bool:
-    """Whether the run in this folder ended well; False where there is no run."""
-    return is_run_folder(path) and Run(path).state == "DONE"
+    """Whether the run in this folder ended well and has lost nothing since; False where there is none to be read."""
+    try:
+        return is_run_folder(path) and Run(path).state == "DONE"
+    except RecordError:
+        return False
 
 
 def find_runs(path: Path) -> list[Run]:

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self
 
 from dartree_exp.errors import UserError
+from dartree_exp.records.shape import field_checks
 
 VERDICTS = ("exact", "near_tie", "wrong")
 FINISHES = ("eos", "stop_id", "stop_string", "length")
@@ -28,7 +29,7 @@ class Line:
 
     @classmethod
     def from_dict(cls, line: dict[str, Any]) -> Self:
-        """The record of a parsed line. Unknown and missing fields raise RecordError with their names."""
+        """The record of a parsed line. Unknown or missing fields and values of another type raise RecordError."""
         known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
         unknown = sorted(set(line) - set(known))
         missing = [
@@ -41,6 +42,9 @@ class Line:
                 missing
             )
             raise RecordError(f"{cls.__name__} of another version: {'; '.join(parts)}")
+        for name, fits in field_checks(cls).items():  # type: ignore[arg-type]
+            if name in line and not fits(line[name]):
+                raise RecordError(f"{cls.__name__}: {name} cannot be {str(line[name])[:80]!r}")
         return cls(**line)
 
 
@@ -149,10 +153,14 @@ class RoundRecord(Line):
 
 
 def read_samples(lines: Iterable[dict[str, Any]]) -> Iterator[SampleRecord]:
-    """The records of parsed lines; RecordError where one sample is recorded twice (it would count twice)."""
+    """The records of parsed lines.
+
+    Raises RecordError where one contradicts itself, or is there twice (it would count twice).
+    """
     seen = set()
     for line in lines:
         sample = SampleRecord.from_dict(line)
+        sample.validate()
         if sample.key in seen:
             raise RecordError(f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is recorded twice")
         seen.add(sample.key)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from dartree_exp.records import Run
+from dartree_exp.records.environment import overload
+from dartree_exp.records.stamps import versions
 from dartree_exp.report.footer import SHARED, setting
 from dartree_exp.report.table import Cell, lines
 
@@ -17,14 +19,16 @@ def caveats(run: Run) -> list[str]:
     done, expected = len(run.samples), planned(run)
     message = f": {run.status['message']}" if run.status.get("message") else ""
     # A run draws its own table once its last sample is in, just before it says how it ended.
-    if run.state != "DONE" and not (run.state == "RUNNING" and done == expected):
+    if is_incomplete(run):
+        notes.append(f"{done} of {expected} samples, incomplete: {run.lost}")
+    elif run.state != "DONE" and not (run.state == "RUNNING" and done == expected):
         notes.append(f"{run.state}, " + (f"{done} of {expected} samples" if expected else f"{done} samples") + message)
-    elif is_incomplete(run):
-        notes.append(f"{done} of {expected} samples, incomplete: lines of samples.jsonl are missing{message}")
     if problem := load_problem(run.environment):
         notes.append(problem)
     if run.environment.get("earlier"):
         notes.append("resumed on another machine or with other versions: times are mixed")
+        if parts := versions(run.environment, done):
+            notes.append(f"made by several versions of the code: {'; '.join(parts)}")
     if setting(run.config, "protocol") == "paper":
         notes.append("protocol=paper: the first draft of every answer is left out of the decode time, as in the papers")
     if shared_baseline(run):
@@ -48,19 +52,17 @@ def of_all(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
 
 
 def load_problem(environment: Mapping[str, Any]) -> str | None:
-    """`times not valid: load 7 on 2 cores` where the machine had more to do than cores at start or end, else None.
+    """`times not valid: load 7 on 2 cores` where a machine had more to do than cores at start or end, else None.
 
     `load` is {start, end, cores} with load averages of one minute; older records hold the three averages at the start.
     """
-    load = environment.get("load")
-    if isinstance(load, list):
-        load = {"start": load[0] if load else None, "cores": setting(environment, "cpu.cores")}
-    if not isinstance(load, Mapping) or not _is_number(load.get("cores")):
-        return None
-    # Rounded before it is compared, so that no note says load 2 on 2 cores.
-    found = [round(float(value), 1) for value in map(load.get, ("start", "end")) if _is_number(value)]
-    worst, cores = max(found, default=0.0), load["cores"]
-    return f"times not valid: load {worst:g} on {cores:g} cores" if worst > cores else None
+    for stamp in (environment, *environment.get("earlier", ())):
+        load = stamp.get("load")
+        if isinstance(load, list):
+            load = {"start": load[0] if load else None, "cores": setting(stamp, "cpu.cores")}
+        if found := overload(load):
+            return f"times not valid: {found}"
+    return None
 
 
 def timed(run: Run, cell: Cell) -> Cell:
@@ -77,13 +79,13 @@ def planned(run: Run) -> int | None:
 
 
 def is_incomplete(run: Run) -> bool:
-    """Whether fewer samples are on disk than were planned."""
-    return len(run.samples) < (planned(run) or 0)
+    """Whether a run that had ended well has lost records since."""
+    return bool(run.lost)
 
 
 def is_result(run: Run) -> bool:
     """Whether the run came to a good end with all of its samples and no wrong output."""
-    return run.state == "DONE" and not is_incomplete(run) and not any(s.verdict == "wrong" for s in run.samples)
+    return run.state == "DONE" and not any(s.verdict == "wrong" for s in run.samples)
 
 
 def shared_baseline(run: Run) -> bool:
@@ -114,7 +116,3 @@ def failures(run: Run, most: int = 5) -> list[str]:
 def _message(error: Mapping[str, Any] | None) -> str:
     error = error or {}
     return str(error.get("message") or error.get("type") or error)
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)

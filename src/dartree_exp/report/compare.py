@@ -167,7 +167,7 @@ def _settled(group: Group, row: Sequence[Cell]) -> Sequence[Cell]:
 
 def _name(name: str, run: Run, category: str) -> Cell:
     """The run's name, with its state where that is not DONE."""
-    unlike = "incomplete" if run.state == "DONE" and caveats.is_incomplete(run) else run.state
+    unlike = "incomplete" if caveats.is_incomplete(run) else run.state
     shown = name if unlike == "DONE" else f"{name} ({unlike})"
     values = {"run": name, "folder": run.path.name, "state": run.state, "category": category}
     return Cell(shown.replace(" ", "\n"), values, shown)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dartree_exp.metrics import METRICS
 from dartree_exp.records import Run
+from dartree_exp.records.environment import code_version
 from dartree_exp.stats import LEVEL, REPLICATES
 
 _KNOBS = ("budget", "width", "beta", "candidates")
@@ -75,8 +77,17 @@ def stamp(runs: Sequence[Run]) -> list[str]:
         *dict.fromkeys(setup(run.config) for run in runs),
         *dict.fromkeys(machine(run.environment) for run in runs),
         *dict.fromkeys(rule for run in runs for rule in verdict_rule(run.environment)),
+        *_codes(runs),
         PROVENANCE,
     ]
+
+
+def _codes(runs: Sequence[Run]) -> list[str]:
+    """Which version of the code made how many runs, where it was not one that made them all."""
+    counted = Counter(code_version(run.environment) for run in runs if run.environment)
+    if len(counted) < 2:
+        return []
+    return [f"runs of different versions of the code: {'; '.join(f'{n} of {code}' for code, n in counted.items())}"]
 
 
 def verdict_rule(environment: Mapping[str, Any]) -> list[str]:

@@ -117,7 +117,7 @@ def _alarms(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
         head = f"{name}: " if len(runs) > 1 else ""
         problem = load_problem(run.environment)
         alarms += [f"{head}{problem}"] * bool(problem)
-        if run.state == "DONE" and is_incomplete(run):
+        if is_incomplete(run):
             alarms.append(f"{head}{len(run.samples)} of {planned(run)} samples, incomplete")
     return alarms
 

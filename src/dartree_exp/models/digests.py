@@ -1,0 +1,94 @@
+"""sha256 of files, remembered: a large target that has not changed is not read again at every start (torch-free).
+
+A digest is remembered by path, size, time of the last write and time of the last change of the directory entry, all in
+nanoseconds, in `digests.json` in the cache folder. The file is a convenience: where it is damaged or cannot be written,
+digests are computed. It is replaced whole, so that of two processes that write at once one loses its news, never more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+CACHE = "digests.json"
+SMALL = 1 << 20  # bytes; a file below is read faster than it is worth remembering
+_SETTLED = 3.0  # seconds; a younger file may be written once more within one tick of its file system's clock
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def cache_folder() -> Path:
+    """Cache root from DARTREE_CACHE, else ~/.cache/dartree_exp."""
+    return Path(os.environ.get("DARTREE_CACHE") or Path.home() / ".cache" / "dartree_exp").expanduser()
+
+
+def sha256_of(path: Path) -> str:
+    """Hex sha256 of a file's content, read now."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def remembered_sha256(path: Path) -> str:
+    """Hex sha256 of a file's content; a large file that has not changed is not read again. Raises OSError."""
+    before = path.stat()
+    if before.st_size < SMALL:
+        return sha256_of(path)
+    key, stamp = str(path.resolve()), _stamp(before)
+    known = _read().get(key)
+    if known is not None and known[:-1] == stamp:
+        return str(known[-1])
+    digest = sha256_of(path)
+    settled = time.time() - max(before.st_mtime, before.st_ctime) > _SETTLED
+    if settled and _stamp(path.stat()) == stamp:
+        _remember(key, [*stamp, digest])
+    return digest
+
+
+def digest_of_files(files: Iterable[Path]) -> str:
+    """One digest of several files, in order: a single file's own, else that of the lines "<sha256>  <name>"."""
+    digests = [(remembered_sha256(file), file.name) for file in files]
+    if len(digests) == 1:
+        return digests[0][0]
+    return hashlib.sha256("".join(f"{digest}  {name}\n" for digest, name in digests).encode()).hexdigest()
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _read() -> dict[str, list[Any]]:
+    """What is remembered: path -> [size, mtime_ns, ctime_ns, sha256]; entries of another form are left out."""
+    try:
+        stored = json.loads((cache_folder() / CACHE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {path: entry for path, entry in stored.items() if _is_entry(entry)} if isinstance(stored, dict) else {}
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, list)
+        and [type(part) for part in entry] == [int, int, int, str]
+        and _SHA256.fullmatch(entry[-1]) is not None
+    )
+
+
+def _remember(key: str, entry: list[Any]) -> None:
+    """Put one entry into the file, without those whose files are gone."""
+    folder = cache_folder()
+    temporary = folder / f".{CACHE}.{uuid.uuid4().hex}.tmp"
+    kept = {path: old for path, old in _read().items() if os.path.exists(path)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({**kept, key: entry}, indent=1) + "\n", encoding="utf-8")
+        os.replace(temporary, folder / CACHE)
+    except OSError:  # read-only or full: the digest is computed again next time
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

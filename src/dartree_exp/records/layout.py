@@ -1,0 +1,96 @@
+"""What a run folder holds: the names of its files, and whether a finished run still has all it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dartree_exp.records.schema import RecordError
+from dartree_exp.records.shape import check
+
+CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
+SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = "samples.jsonl", "rounds.jsonl", "trees.jsonl", "summary.json", "run.lock"
+STATES = ("RUNNING", "DONE", "FAILED", "INTERRUPTED")
+RESULTS = (ENVIRONMENT, SAMPLES, ROUNDS, TREES, SUMMARY, "table.md", "table.csv")
+_KEPT = (SAMPLES, ROUNDS, TREES, SUMMARY)
+"""Files that only grow or are written once: smaller than when the run ended, they were cut."""
+
+_GROUPS = ("model", "drafter", "tree", "budget", "benchmark", "decoding", "engine", "tracker", "record", "sweep")
+_STATUS: Mapping[str, Any] = {
+    **{"message": str, "traceback": str | None, "config_hash": str, "prompts": int | None, "resumed": list[float]},
+    **{"started": float, "ended": float | None, "pid": int, "host": str},
+    **{"inputs": dict[str, str], "files": dict[str, int]},
+}
+_ENVIRONMENT: Mapping[str, Any] = {
+    **{
+        "device": str,
+        "dtype": str,
+        "threads": int,
+        "command": str,
+        "cpu": dict[str, Any],
+        "device_details": dict[str, Any],
+    },
+    **{"packages": dict[str, Any], "git": dict[str, Any] | None, "weights": dict[str, Any], "machine": dict[str, Any]},
+    **{"samples_from": int, "earlier": list[dict[str, Any]]},
+}
+
+
+def check_status(status: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The content of status.json, once its parts have their types. Raises RecordError."""
+    if status.get("state") not in STATES:
+        raise RecordError(f"{file}: state {status.get('state')!r} is none of {', '.join(STATES)}")
+    return _checked(status, _STATUS, file)
+
+
+def check_environment(environment: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The content of environment.json, once the parts that are looked into have their types. Raises RecordError."""
+    for stamp in [environment, *_checked(environment, _ENVIRONMENT, file).get("earlier", [])]:
+        _checked(stamp, _ENVIRONMENT, file)
+        _checked(stamp.get("cpu", {}), {"model": str, "cores": int | None, "flags": list[str]}, file)
+        _checked(stamp.get("git") or {}, {"commit": str, "dirty": bool, "changes": str}, file)
+    return environment
+
+
+def check_config(config: Any, file: Path) -> dict[str, Any]:
+    """The content of config.yaml, once it is a mapping and so are its groups. Raises RecordError."""
+    if not isinstance(config, dict):
+        raise RecordError(f"{file}: holds a {type(config).__name__}, not settings")
+    return _checked(config, dict.fromkeys(_GROUPS, dict[str, Any]), file)
+
+
+def _checked(values: dict[str, Any], types: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    for key, hint in types.items():
+        if key in values and not check(hint)(values[key]):
+            raise RecordError(f"{file}: {key} cannot be {str(values[key])[:80]!r}")
+    return values
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Bytes of each kept file that is there."""
+    return {name: (folder / name).stat().st_size for name in _KEPT if (folder / name).exists()}
+
+
+def losses(folder: Path, status: Mapping[str, Any]) -> str:
+    """What a run that ended well has lost since, as one line; "" where nothing is missing.
+
+    A status of an older version has no sizes; then the lines of samples.jsonl are counted.
+    """
+    held = status.get("files")
+    if held is not None:
+        now = sizes(folder)
+        return "; ".join(
+            f"{name} has {now[name]} of its {size} bytes" if name in now else f"{name} is gone"
+            for name, size in held.items()
+            if now.get(name, -1) < size
+        )
+    wanted, file = status.get("prompts") or 0, folder / SAMPLES
+    found = file.read_bytes().count(b"\n") if file.is_file() else 0
+    return f"{SAMPLES} has {found} of {wanted} samples" if found < wanted else ""
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise RecordError where a file of the folder is a symbolic link: writing would change a file elsewhere."""
+    for name in (CONFIG, STATUS, LOCK, *RESULTS):
+        if (folder / name).is_symlink():
+            raise RecordError(f"{folder / name} is a symbolic link; records are not written through links: remove it")

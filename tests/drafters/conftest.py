@@ -14,9 +14,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dartree_exp.drafters.backbone import DFlashBackbone
+from dartree_exp.drafters.checkpoint import save_drafter, save_head
+from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.dflash_config import DFlashConfig
 from dartree_exp.drafters.head_config import GRUHeadConfig
 from dartree_exp.drafters.heads import Head, make_head
+from dartree_exp.drafters.markov import MARKOV_HEADS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -120,5 +123,20 @@ def make_parts(
             table = torch.randn(config.vocab_size, config.hidden_size, dtype=dtype)
             lm_head = torch.randn(config.vocab_size, config.hidden_size, dtype=dtype)
         return backbone, head, StubTarget(table, lm_head, config.num_target_layers)
+
+    return make
+
+
+@pytest.fixture
+def head_alone(make_parts: Callable, tmp_path: Path) -> Callable[..., tuple[Path, Path, Any]]:
+    """(folder of a head alone, folder of its backbone with a GRU head of its own, target)."""
+
+    def make(head_type: str = "vanilla", vocab_ids: Tensor | None = None) -> tuple[Path, Path, Any]:
+        backbone, gru, target = make_parts()
+        save_drafter(tmp_path / "shared", backbone, gru, vocab_ids)
+        torch.manual_seed(1)
+        head = MARKOV_HEADS[head_type](32, 40, 6)
+        save_head(tmp_path / "alone", tmp_path / "shared", head, ConfidenceHead(32, 6))
+        return tmp_path / "alone", tmp_path / "shared", target
 
     return make

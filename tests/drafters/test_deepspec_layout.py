@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dartree_exp.drafters.calibration import CALIBRATION, write_temperatures
 from dartree_exp.drafters.checkpoint import EMBED, LM_HEAD, load_drafter, read_checkpoint, save_drafter, save_head
-from dartree_exp.drafters.confidence import ConfidenceHead
 from dartree_exp.drafters.dflash_config import CheckpointError, read_config
 from dartree_exp.drafters.markov import MARKOV_HEADS
 
@@ -174,21 +173,6 @@ def test_tables_of_another_target_are_refused(released: Callable, name: str):
     edit_tensors(folder, lambda t: t.update({name: t[name].roll(1, 0)}))
     with pytest.raises(CheckpointError, match=f"{name}: differs from the target's"):
         load_drafter(folder, target)
-
-
-@pytest.fixture
-def head_alone(make_parts: Callable, tmp_path: Path) -> Callable[..., tuple[Path, Path, Any]]:
-    """(folder of a head alone, folder of its backbone with a GRU head of its own, target)."""
-
-    def make(head_type: str = "vanilla", vocab_ids: Tensor | None = None) -> tuple[Path, Path, Any]:
-        backbone, gru, target = make_parts()
-        save_drafter(tmp_path / "shared", backbone, gru, vocab_ids)
-        torch.manual_seed(1)
-        head = MARKOV_HEADS[head_type](H, V, RANK)
-        save_head(tmp_path / "alone", tmp_path / "shared", head, ConfidenceHead(H, RANK))
-        return tmp_path / "alone", tmp_path / "shared", target
-
-    return make
 
 
 @pytest.mark.parametrize("head_type", ["vanilla", "gated", "rnn"])

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.drafters.head_config import CheckpointError
+from dartree_exp.drafters.values import CheckpointError, shown
 from dartree_exp.models.digests import remembered_sha256
+from dartree_exp.models.weight_files import WEIGHTS
 
-WEIGHTS, CALIBRATION = "model.safetensors", "calibration.json"
+CALIBRATION = "calibration.json"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -61,5 +62,5 @@ def reference_in(raw: dict[str, Any]) -> BackboneRef | None:
         return None
     folder, digest = (found.get("folder"), found.get("sha256")) if isinstance(found, dict) else (None, None)
     if not (isinstance(folder, str) and _NAME.fullmatch(folder) and isinstance(digest, str)):
-        raise CheckpointError(f"backbone = {found}: must hold `folder`, a name without slashes, and `sha256`")
+        raise CheckpointError(f"backbone = {shown(found)}: must hold `folder`, a name without slashes, and `sha256`")
     return BackboneRef(folder, digest)

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters.backbone_ref import CALIBRATION, WEIGHTS
-from dartree_exp.drafters.head_config import CheckpointError
+from dartree_exp.drafters.backbone_ref import CALIBRATION
+from dartree_exp.drafters.values import CheckpointError, positive
 from dartree_exp.models.digests import remembered_sha256
+from dartree_exp.models.weight_files import WEIGHTS
+from dartree_exp.reading import UnreadableError, read_object
 from dartree_exp.records.files import write_json
 
 
@@ -24,14 +25,17 @@ def read_temperatures(folder: Path, depths: int) -> Tensor | None:
     if not path.exists():
         return None
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        temperatures = torch.tensor(stored["temperatures"], dtype=torch.float32)
-        digest = stored["weights_sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"drafter {folder}: {CALIBRATION} cannot be read ({error!r})") from error
-    if temperatures.shape != (depths,) or not bool((temperatures > 0).all() and temperatures.isfinite().all()):
+        stored = read_object(path)
+        digest = remembered_sha256(folder / WEIGHTS)
+    except (UnreadableError, OSError) as error:
+        raise CheckpointError(f"drafter {folder}: {CALIBRATION} cannot be read ({error})") from error
+    values = stored.get("temperatures")
+    if not isinstance(values, list) or len(values) != depths:
         raise CheckpointError(f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers")
-    if digest != remembered_sha256(folder / WEIGHTS):
+    temperatures = torch.tensor([positive("temperatures", value) for value in values], dtype=torch.float32)
+    if not bool((temperatures > 0).all() and temperatures.isfinite().all()):  # after rounding to float32
+        raise CheckpointError(f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers")
+    if stored.get("weights_sha256") != digest:
         raise CheckpointError(
             f"drafter {folder}: {CALIBRATION} was made for other weights; remove it (and calibrate again)"
         )

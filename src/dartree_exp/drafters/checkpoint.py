@@ -21,12 +21,13 @@ from dartree_exp.drafters.backbone_ref import BackboneRef, reference_in
 from dartree_exp.drafters.calibration import read_temperatures
 from dartree_exp.drafters.confidence import ConfidenceHead, bind_confidence, make_confidence
 from dartree_exp.drafters.dflash import DFlashDrafter
-from dartree_exp.drafters.dflash_config import DEEPSPEC, DFLASH, CheckpointError, DFlashConfig, read_config
+from dartree_exp.drafters.dflash_config import DEEPSPEC, DFLASH, CheckpointError, DFlashConfig, read_config, read_json
 from dartree_exp.drafters.fit import check_tables
 from dartree_exp.drafters.gru import GRUHead
 from dartree_exp.drafters.head_config import HeadConfig, MarkovHeadConfig
 from dartree_exp.drafters.heads import Head, make_head
 from dartree_exp.drafters.tensor_files import RESTRICTION, check_tensors, read_tensors, weight_files, write_tensors
+from dartree_exp.models.weight_files import non_finite
 
 if TYPE_CHECKING:
     from dartree_exp.models.target import Target
@@ -105,6 +106,9 @@ def read_checkpoint(
     parts = _fresh(config)
     for prefix, module in parts.prefixed():
         state = {key: tensors[prefix + key].to(device=device, dtype=dtype) for key in module.state_dict()}
+        for key, value in state.items():
+            if non_finite(value) is not None:  # as stored it is finite
+                raise CheckpointError(f"drafter {folder}: tensor {prefix + key} is too large for {value.dtype}")
         module.load_state_dict(state, assign=True)
     confidence = bind_confidence(parts.confidence, parts.head)
     if confidence is not None:
@@ -230,7 +234,7 @@ def _fresh(config: DFlashConfig) -> _Parts:
 
 def _stored(folder: Path, config: DFlashConfig) -> tuple[dict[str, Tensor], list[Path]]:
     """The checked tensors behind `config`, and the files they come from."""
-    reference = reference_in(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    reference = reference_in(read_json(folder))
     files, tensors, parts = weight_files(folder), read_tensors(folder), _fresh(config)
     if reference is None:
         tables = config.layout == DEEPSPEC and (EMBED in tensors or LM_HEAD in tensors)

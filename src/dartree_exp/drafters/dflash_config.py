@@ -7,13 +7,25 @@ A third is ours: a folder with a head alone, which names the folder of its backb
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from dartree_exp.drafters.backbone_ref import reference_in
-from dartree_exp.drafters.head_config import CheckpointError, HeadConfig, MarkovHeadConfig, read_head
+from dartree_exp.drafters.head_config import HeadConfig, MarkovHeadConfig, read_head
+from dartree_exp.drafters.values import (
+    SIZES,
+    CheckpointError,
+    check_integer,
+    check_size,
+    flag,
+    integers,
+    positive,
+    section,
+    shown,
+    texts,
+)
+from dartree_exp.reading import UnreadableError, read_object
 
 DFLASH, DEEPSPEC = "DFlashDraftModel", "Qwen3DSparkModel"
 ARCHITECTURES = (DFLASH, "DominoDraftModel", DEEPSPEC)
@@ -51,11 +63,11 @@ class DFlashConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
-                raise CheckpointError(f"{field.name} = {value!r}: must be an integer")
-        for name in ("hidden_size", "num_hidden_layers", "head_dim", "vocab_size", "num_target_layers"):
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"{name} = {getattr(self, name)}: must be at least 1")
+            if field.name in SIZES and value is not None:
+                check_size(field.name, value)
+        check_integer("mask_token_id", self.mask_token_id)
+        positive("rope_theta", self.rope_theta)
+        positive("rms_norm_eps", self.rms_norm_eps)
         if self.block_size < 2 - self.shift_label:
             raise CheckpointError(
                 f"block_size = {self.block_size}: leaves no draft with shift_label {self.shift_label}"
@@ -69,13 +81,13 @@ class DFlashConfig:
             raise CheckpointError(f"head_dim = {self.head_dim}: rotary positions need an even one")
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise CheckpointError(
-                f"mask_token_id = {self.mask_token_id}: must lie in 0..vocab_size-1 = 0..{self.vocab_size - 1}"
+                f"mask_token_id = {shown(self.mask_token_id)}: must lie in 0..vocab_size-1 = 0..{self.vocab_size - 1}"
             )
         last = self.num_target_layers - 1
         if not self.target_layer_ids or not all(-1 <= i < last for i in self.target_layer_ids):
             # The output of the last decoder layer is refused: libraries hand it out normed, hooks hand it out raw.
             raise CheckpointError(
-                f"target_layer_ids = {list(self.target_layer_ids)}: at least one id, each in -1..{last - 1} "
+                f"target_layer_ids = {shown(list(self.target_layer_ids))}: at least one id, each in -1..{last - 1} "
                 f"for num_target_layers = {self.num_target_layers} (-1 = embeddings; the last layer is not allowed)"
             )
         prefix = 0 if self.head is None else self.head.pure_draft_prefix_len
@@ -92,14 +104,16 @@ class DFlashConfig:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> DFlashConfig:
         """Parse a `config.json`; raises `CheckpointError` for anything missing, unknown or not supported."""
-        architecture = (raw.get("architectures") or [None])[0]
+        architecture = next(iter(texts(raw, "architectures")), None)
         if architecture not in ARCHITECTURES:
-            raise CheckpointError(f"architectures = {raw.get('architectures')}: allowed are {', '.join(ARCHITECTURES)}")
-        _refuse_unsupported(raw)
-        section = raw.get("dflash_config") or {}
+            raise CheckpointError(
+                f"architectures = {shown(raw.get('architectures'))}: allowed are {', '.join(ARCHITECTURES)}"
+            )
+        own = section(raw, "dflash_config")
+        _refuse_unsupported(raw, own)
 
         def get(key: str, default: Any = None) -> Any:
-            return section[key] if section.get(key) is not None else raw.get(key, default)
+            return own[key] if own.get(key) is not None else raw.get(key, default)
 
         def need(key: str) -> Any:
             value = get(key)
@@ -107,23 +121,33 @@ class DFlashConfig:
                 raise CheckpointError(f"{key}: missing from config.json (top level and dflash_config)")
             return value
 
-        projector = section.get("projector_type")
+        projector = own.get("projector_type")
         layers, target_layers = need("num_hidden_layers"), need("num_target_layers")
+        hidden, heads = need("hidden_size"), need("num_attention_heads")
+        for key, size in (
+            ("num_hidden_layers", layers),
+            ("num_target_layers", target_layers),
+            ("hidden_size", hidden),
+            ("num_attention_heads", heads),
+        ):
+            check_size(key, size)  # they are computed with below
         ids = get("target_layer_ids")
         head = read_head(projector, get, need)
         return cls(
-            hidden_size=need("hidden_size"),
+            hidden_size=hidden,
             intermediate_size=need("intermediate_size"),
             num_hidden_layers=layers,
-            num_attention_heads=need("num_attention_heads"),
+            num_attention_heads=heads,
             num_key_value_heads=need("num_key_value_heads"),
-            head_dim=get("head_dim") or need("hidden_size") // need("num_attention_heads"),
+            head_dim=hidden // heads if get("head_dim") is None else get("head_dim"),
             vocab_size=need("vocab_size"),
             block_size=need("block_size"),
             mask_token_id=need("mask_token_id"),
-            target_layer_ids=tuple(default_target_layer_ids(layers, target_layers) if ids is None else ids),
+            target_layer_ids=integers(
+                "target_layer_ids", default_target_layer_ids(layers, target_layers) if ids is None else ids
+            ),
             num_target_layers=target_layers,
-            shift_label=_slot_layout(raw, section, projector),
+            shift_label=_slot_layout(raw, own, projector),
             rope_theta=_rope_theta(raw),
             rms_norm_eps=need("rms_norm_eps"),
             max_position_embeddings=need("max_position_embeddings"),
@@ -173,20 +197,25 @@ def read_config(folder: Path) -> DFlashConfig:
 
     For a folder with a head alone: its backbone's configuration with this head in place of the backbone's own.
     """
+    raw = read_json(folder)
     try:
-        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if not isinstance(raw, dict):
-            raise CheckpointError("config.json is not a JSON object")
         reference = reference_in(raw)
         if reference is None:
             return DFlashConfig.from_json(raw)
-        return replace(read_config(reference.beside(folder)), head=_head_alone(raw))
-    except OSError as error:
-        raise CheckpointError(f"drafter {folder}: no readable config.json ({error.strerror})") from error
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"drafter {folder}: config.json is not valid JSON ({error})") from error
+        head, place = _head_alone(raw), reference.beside(folder)
+        if reference_in(read_json(place)) is not None:  # a chain of such folders might be a circle
+            raise CheckpointError(f"backbone.folder = {reference.folder}: has a head alone, not a backbone")
+        return replace(read_config(place), head=head)
     except CheckpointError as error:
         raise CheckpointError(f"drafter {folder}: {error}") from error
+
+
+def read_json(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a checkpoint folder as it is. Raises CheckpointError."""
+    try:
+        return read_object(folder / "config.json")
+    except UnreadableError as error:
+        raise CheckpointError(f"drafter {folder}: no readable config.json: {error}") from error
 
 
 def _head_alone(raw: dict[str, Any]) -> MarkovHeadConfig:
@@ -209,22 +238,22 @@ def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> l
     return [round(1 + i * step) for i in range(num_draft_layers)]
 
 
-def _slot_layout(raw: dict[str, Any], section: dict[str, Any], projector: str | None) -> bool:
+def _slot_layout(raw: dict[str, Any], own: dict[str, Any], projector: Any) -> bool:
     """True for anchor-first, false for fill-in. A wrong guess here costs nearly all acceptance without any error."""
     found = {
         key: place[key]
         for key in ("sample_from_anchor", "shift_label")
-        for place in (raw, section)
+        for place in (raw, own)
         if place.get(key) is not None
     }
-    values = set(found.values())
-    if len(values) > 1 or not values <= {True, False}:
-        raise CheckpointError(f"slot layout: {found} contradict each other or are not booleans")
+    values = {flag(key, value) for key, value in found.items()}
+    if len(values) > 1:
+        raise CheckpointError(f"slot layout: {found} contradict each other")
     if values:
         return values.pop()
-    if projector is None and section and raw["architectures"][0] == DFLASH:
+    if projector is None and own and raw["architectures"][0] == DFLASH:
         return False  # z-lab's DFlash defines its blocks so and has no key for it.
-    if raw["architectures"][0] == DEEPSPEC and raw.get("num_anchors") is not None and not section:
+    if raw["architectures"][0] == DEEPSPEC and raw.get("num_anchors") is not None and not own:
         # So do DeepSpec's DSpark and "DFlash", told by a key that only DeepSpec writes; others use the name for both.
         return True
     raise CheckpointError(
@@ -235,27 +264,28 @@ def _slot_layout(raw: dict[str, Any], section: dict[str, Any], projector: str | 
 
 def _rope_theta(raw: dict[str, Any]) -> float:
     """Rotary base from `rope_theta` (transformers 4) or `rope_parameters` (transformers 5); plain rotary only."""
-    parameters = raw.get("rope_parameters") or {}
-    for name, spec in (("rope_parameters", parameters), ("rope_scaling", raw.get("rope_scaling") or {})):
+    parameters = section(raw, "rope_parameters")
+    for name, spec in (("rope_parameters", parameters), ("rope_scaling", section(raw, "rope_scaling"))):
         kind = spec.get("rope_type", spec.get("type", "default"))
         if kind != "default":
-            raise CheckpointError(f"{name}.rope_type = {kind!r}: only 'default' is supported")
+            raise CheckpointError(f"{name}.rope_type = {shown(kind)}: only 'default' is supported")
     theta = parameters.get("rope_theta", raw.get("rope_theta"))
     if theta is None:
         raise CheckpointError("rope_theta: missing from config.json (top level and rope_parameters)")
-    return float(theta)
+    return positive("rope_theta", theta)
 
 
-def _refuse_unsupported(raw: dict[str, Any]) -> None:
+def _refuse_unsupported(raw: dict[str, Any], own: dict[str, Any]) -> None:
     """Variants that would load and draft wrongly are refused."""
-    kinds = set(raw.get("layer_types") or ["full_attention"])
+    kinds = set(texts(raw, "layer_types") or ["full_attention"])
     if kinds != {"full_attention"}:
-        raise CheckpointError(f"layer_types = {sorted(kinds)}: only full_attention is supported")
+        raise CheckpointError(f"layer_types = {shown(sorted(kinds))}: only full_attention is supported")
     if raw.get("attention_bias"):
         raise CheckpointError("attention_bias = true: only false is supported")
     if raw.get("hidden_act", "silu") != "silu":
-        raise CheckpointError(f"hidden_act = {raw['hidden_act']!r}: only 'silu' is supported")
-    section = raw.get("dflash_config") or {}
-    for flag in ("use_bias_gate", "use_bias_norm"):
-        if section.get(flag):
-            raise CheckpointError(f"dflash_config.{flag} = true: this old head variant is not supported")
+        raise CheckpointError(f"hidden_act = {shown(raw['hidden_act'])}: only 'silu' is supported")
+    if raw.get("quantization_config"):
+        raise CheckpointError("quantization_config: quantised weights are not read")
+    for name in ("use_bias_gate", "use_bias_norm"):
+        if own.get(name):
+            raise CheckpointError(f"dflash_config.{name} = true: this old head variant is not supported")

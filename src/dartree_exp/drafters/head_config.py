@@ -10,15 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dartree_exp.errors import UserError
+from dartree_exp.drafters.values import CheckpointError, check_integer, check_size, flag, shown
 
 DOMINO_NAMES = ("domino", "causal_v5")  # `causal_v5` is the name Domino had before its release.
 MARKOV_KINDS = {"vanilla": "markov", "gated": "markov_gated", "rnn": "markov_rnn"}
 """Released name of a Markov head's type, and ours."""
-
-
-class CheckpointError(UserError, ValueError):
-    """A drafter checkpoint that cannot be used; the message names the key, its value and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,9 @@ class GRUHeadConfig:
     def __post_init__(self) -> None:
         if not (self.emb_dim and self.gru_hidden_dim):
             raise CheckpointError("emb_dim and gru_hidden_dim: a domino head needs both")
+        check_size("emb_dim", self.emb_dim)
+        check_size("gru_hidden_dim", self.gru_hidden_dim)
+        check_integer("pure_draft_prefix_len", self.pure_draft_prefix_len)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -57,12 +56,11 @@ class MarkovHeadConfig:
     pure_draft_prefix_len: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        if self.markov_head_type not in MARKOV_KINDS:
+        if not isinstance(self.markov_head_type, str) or self.markov_head_type not in MARKOV_KINDS:
             raise CheckpointError(
-                f"markov_head_type = {self.markov_head_type!r}: allowed are {', '.join(MARKOV_KINDS)}"
+                f"markov_head_type = {shown(self.markov_head_type)}: allowed are {', '.join(MARKOV_KINDS)}"
             )
-        if self.markov_rank < 1:
-            raise CheckpointError(f"markov_rank = {self.markov_rank}: must be at least 1")
+        check_size("markov_rank", self.markov_rank)
 
     @property
     def kind(self) -> str:
@@ -80,24 +78,23 @@ class MarkovHeadConfig:
 HeadConfig = GRUHeadConfig | MarkovHeadConfig
 
 
-def read_head(projector: str | None, get: Callable[..., Any], need: Callable[[str], Any]) -> HeadConfig | None:
+def read_head(projector: Any, get: Callable[..., Any], need: Callable[[str], Any]) -> HeadConfig | None:
     """The head of a config. get, need: look a key up, `need` refusing its absence. Raises CheckpointError."""
     if projector in DOMINO_NAMES:
         emb_dim = get("emb_dim")
         return GRUHeadConfig(emb_dim, get("gru_hidden_dim", emb_dim), need("pure_draft_prefix_len"))
     if projector not in (None, "dspark"):
-        raise CheckpointError(f"projector_type = {projector!r}: allowed are none, domino and dspark")
+        raise CheckpointError(f"projector_type = {shown(projector)}: allowed are none, domino and dspark")
     rank = need("markov_rank") if projector == "dspark" else get("markov_rank", 0)
     if projector == "dspark" and not rank:
-        raise CheckpointError(f"markov_rank = {rank}: must be at least 1")
-    if not rank:  # DeepSpec's "DFlash" is its DSpark model without the head
-        if get("enable_confidence_head"):
+        raise CheckpointError(f"markov_rank = {shown(rank)}: must be at least 1")
+    if rank is None or rank == 0:  # DeepSpec's "DFlash" is its DSpark model without the head
+        if flag("enable_confidence_head", get("enable_confidence_head")):
             raise CheckpointError("enable_confidence_head = true: without a Markov head (markov_rank 0) not supported")
         return None
-    confident = bool(get("enable_confidence_head"))
-    return MarkovHeadConfig(
-        rank, need("markov_head_type"), confident, bool(need("confidence_head_with_markov")) if confident else False
-    )
+    confident = flag("enable_confidence_head", get("enable_confidence_head"))
+    reads_token = flag("confidence_head_with_markov", need("confidence_head_with_markov")) if confident else False
+    return MarkovHeadConfig(rank, need("markov_head_type"), confident, reads_token)
 
 
 def wrong_head(found: HeadConfig | None, asked: str) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import resources
+import importlib.util
+import os
 from pathlib import Path
 
-from dartree_exp.drafters.dflash_config import CheckpointError
+from dartree_exp.drafters.values import CheckpointError
+from dartree_exp.reading import user_path
 
 PACKAGE_SCHEME = "pkg://"
 
@@ -17,21 +19,34 @@ def locate(path: str) -> Path:
     Raises CheckpointError where nothing is found, saying what to do.
     """
     if path.startswith(PACKAGE_SCHEME):
-        package, _, inner = path.removeprefix(PACKAGE_SCHEME).partition("/")
-        try:
-            folder = Path(str(resources.files(package))) / inner
-        except ModuleNotFoundError as error:
-            raise CheckpointError(f"drafter.path = {path}: no package {package}") from error
-        if not folder.is_dir():
-            raise CheckpointError(f"drafter.path = {path}: no such folder in the installed package")
-        return folder
-    folder = Path(path).expanduser()
-    if folder.is_dir():
+        return _in_package(path)
+    folder = user_path(path)
+    if os.path.isdir(folder):
         return folder
     parts = path.split("/")
     if len(parts) != 2 or not all(parts) or path[0] in ".~":
         raise CheckpointError(f"drafter.path = {path}: no such folder, and not a hub name (owner/name)")
     return _download(path)
+
+
+def _in_package(path: str) -> Path:
+    """A folder of an installed package, found without importing it: only the top-level name is looked up."""
+    name, _, inner = path.removeprefix(PACKAGE_SCHEME).partition("/")
+    top, *packages = name.split(".")
+    parts = [*packages, *inner.split("/")]
+    if not all(part.isidentifier() for part in (top, *packages)) or ".." in parts:
+        raise CheckpointError(f"drafter.path = {path}: must be {PACKAGE_SCHEME}<package>/<folder>")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # ValueError: a running script without a spec of its own
+        spec = None
+    if spec is None or spec.submodule_search_locations is None:
+        raise CheckpointError(f"drafter.path = {path}: no package {name}")
+    for root in spec.submodule_search_locations:
+        folder = Path(root, *parts)
+        if os.path.isdir(folder):
+            return folder
+    raise CheckpointError(f"drafter.path = {path}: no such folder in the installed package")
 
 
 def _download(name: str) -> Path:

@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dartree_exp.drafters.backbone_ref import WEIGHTS
-from dartree_exp.drafters.head_config import CheckpointError
+from dartree_exp.drafters.values import CheckpointError
+from dartree_exp.models.weight_files import FLOATS, WEIGHTS, headers, non_finite
+from dartree_exp.models.weight_files import weight_files as files_of
+from dartree_exp.reading import UnreadableError
 
-INDEX = "model.safetensors.index.json"
 LEGACY_PREFIX = "logit_head."  # of Domino's head before its release
 RESTRICTION = "t2d"
+_MARKS = ("BOOL", "U8", "I8", "I16", "I32", "I64")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """One file, or the shards of an index. Raises CheckpointError where there is neither."""
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
-        shards = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
-        return [folder / Path(shard).name for shard in sorted(set(shards))]
-    raise CheckpointError(f"drafter {folder}: neither {WEIGHTS} nor {INDEX}; pickled weights are never read")
+    """One file, or the shards of an index. Raises CheckpointError where there is neither, or a damaged one."""
+    try:
+        return files_of(folder)
+    except UnreadableError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder, under its present name. Raises CheckpointError."""
+    """Every tensor of the folder, under its present name; all numbers in them are finite. Raises CheckpointError."""
+    files = weight_files(folder)
+    try:
+        stored = headers(files)
+    except UnreadableError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
+    for key, header in stored.items():
+        if header.dtype not in (FLOATS if key != RESTRICTION else _MARKS):
+            raise CheckpointError(f"drafter {folder}: tensor {key} of {header.file.name} has dtype {header.dtype}")
     tensors: dict[str, Tensor] = {}
-    for file in weight_files(folder):
-        try:
-            stored = load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"drafter {folder}: {file.name} cannot be read ({error})") from error
-        for key, value in stored.items():
+    for file in files:
+        for key, value in load_file(file).items():
             name = key.removeprefix(LEGACY_PREFIX)
             if name in tensors:
                 raise CheckpointError(f"drafter {folder}: tensor {name} is stored twice")
+            if (what := non_finite(value)) is not None:
+                raise CheckpointError(f"drafter {folder}: tensor {key} of {file.name} holds {what}")
             tensors[name] = value
     return tensors
 
@@ -54,7 +58,7 @@ def write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def check_tensors(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
-    """Raise CheckpointError naming what is missing, unexpected, or of another shape or kind."""
+    """Raise CheckpointError naming what is missing, unexpected, or of another shape."""
     missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     if missing or unexpected:
         parts = [
@@ -67,5 +71,3 @@ def check_tensors(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping
         value = tensors[name]
         if value.shape != shape:
             raise CheckpointError(f"drafter {folder}: tensor {name} is {list(value.shape)}, expected {list(shape)}")
-        if value.dtype.is_floating_point == (name == RESTRICTION):
-            raise CheckpointError(f"drafter {folder}: tensor {name} has dtype {value.dtype}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from dartree_exp.errors import UserError
 from dartree_exp.models.cache import check_rewindable
-from dartree_exp.models.weight_files import Header
+from dartree_exp.models.weight_files import FLOATS, Header
 from dartree_exp.reading import read_object
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -28,7 +28,6 @@ _SIZES = {
     "sliding_window": 1 << 31,
 }
 """Largest value of each: far above any model, and far below what would fill the memory before weights are compared."""
-_DTYPES = ("F64", "F32", "F16", "BF16")
 _POSITIVE = ("rms_norm_eps", "rope_theta")
 _QUANTISED = ("quantization_config", "compression_config", "quantization")
 _QUANTISED_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")  # GPTQ, AWQ, ModelOpt
@@ -74,8 +73,8 @@ def check_sizes(folder: Path, config: dict[str, Any], stored: Mapping[str, Heade
     Only what decides how large the model is; the loader compares every tensor.
     """
     for name, header in stored.items():
-        if header.dtype not in _DTYPES:
-            raise UserError(f"{header.file}: tensor {name} has dtype {header.dtype}; read are {', '.join(_DTYPES)}")
+        if header.dtype not in FLOATS:
+            raise UserError(f"{header.file}: tensor {name} has dtype {header.dtype}; read are {', '.join(FLOATS)}")
     layers = {name.split(".")[2] for name in stored if name.startswith("model.layers.")}
     heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
     for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):

@@ -1,6 +1,6 @@
 """The safetensors files of a folder: which they are, what their headers say, and whether the numbers in them are finite.
 
-Targets and drafters use this alike. Headers are read without the tensors.
+Targets and drafters use this alike. Headers are read without the tensors; importing this does not import torch.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from dartree_exp.reading import UnreadableError, read_object, refuse_pointer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Names of the floating-point types that are read; narrower ones are parts of quantised weights."""
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -61,6 +65,8 @@ def headers(files: Iterable[Path]) -> dict[str, Header]:
 
 def non_finite(tensor: Tensor) -> str | None:
     """`NaN` or `infinity` where a floating-point tensor of any size holds one; None for a finite one. One pass, no copy."""
+    import torch
+
     if not tensor.is_floating_point() or not tensor.numel():
         return None
     low, high = (value.item() for value in torch.aminmax(tensor))  # both are NaN where any element is

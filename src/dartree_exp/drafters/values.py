@@ -1,0 +1,90 @@
+"""Values of a checkpoint's `config.json`, each checked for type and range where it is read (torch-free)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dartree_exp.errors import UserError
+
+SIZES = {
+    "hidden_size": 1 << 18,
+    "intermediate_size": 1 << 20,
+    "num_hidden_layers": 1 << 10,
+    "num_attention_heads": 1 << 12,
+    "num_key_value_heads": 1 << 12,
+    "head_dim": 1 << 14,
+    "vocab_size": 1 << 24,
+    "block_size": 1 << 12,
+    "num_target_layers": 1 << 12,
+    "max_position_embeddings": 1 << 31,
+    "emb_dim": 1 << 18,
+    "gru_hidden_dim": 1 << 18,
+    "markov_rank": 1 << 18,
+    "draft_vocab_size": 1 << 24,
+}
+"""Largest value of each size: far above any drafter, and far below what would fill the memory before tensors are compared."""
+
+
+class CheckpointError(UserError, ValueError):
+    """A drafter checkpoint that cannot be used; the message names the key, its value and what is allowed."""
+
+
+def check_size(key: str, value: Any) -> None:
+    """Raise CheckpointError unless a size of SIZES is an integer from 1 to its largest value."""
+    check_integer(key, value)
+    if value < 1:
+        raise CheckpointError(f"{key} = {shown(value)}: must be at least 1")
+    if value > SIZES[key]:
+        raise CheckpointError(f"{key} = {shown(value)}: must be at most {SIZES[key]}")
+
+
+def check_integer(key: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise CheckpointError(f"{key} = {shown(value)}: must be an integer")
+
+
+def positive(key: str, value: Any) -> float:
+    """A finite number above 0. Raises CheckpointError."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise CheckpointError(f"{key} = {shown(value)}: must be a positive number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise CheckpointError(f"{key} = {shown(value)}: must be a positive number") from None
+
+
+def flag(key: str, value: Any) -> bool:
+    """true or false; null is false. Raises CheckpointError."""
+    if value is not None and not isinstance(value, bool):
+        raise CheckpointError(f"{key} = {shown(value)}: must be true or false")
+    return bool(value)
+
+
+def section(raw: dict[str, Any], key: str) -> dict[str, Any]:
+    """An object within the config, {} where it is absent or null. Raises CheckpointError."""
+    value = raw.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise CheckpointError(f"{key} = {shown(value)}: must be an object")
+    return value or {}
+
+
+def texts(raw: dict[str, Any], key: str) -> list[str]:
+    """A list of texts, [] where it is absent or null. Raises CheckpointError."""
+    value = raw.get(key)
+    if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        raise CheckpointError(f"{key} = {shown(value)}: must be a list of texts")
+    return value or []
+
+
+def integers(key: str, value: Any) -> tuple[int, ...]:
+    """A list of integers. Raises CheckpointError."""
+    if not isinstance(value, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in value):
+        raise CheckpointError(f"{key} = {shown(value)}: must be a list of integers")
+    return tuple(value)
+
+
+def shown(value: Any) -> str:
+    """The value as it stands in a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

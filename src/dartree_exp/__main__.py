@@ -47,12 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         one_line,
     )
     from dartree_exp.errors import UserError
+    from dartree_exp.records.environment import COMMAND, module_command
     from dartree_exp.sweep import SweepFolder, finish
 
     try:
         flags, overrides, config_dirs = _split(arguments)
     except UserError as error:
         return _refuse(str(error))
+    typed = arguments
     overrides = normalise(overrides, config_dirs)
     arguments = [*flags, *overrides]
     # Before Hydra, which would make a sweep's folder first. Choices on another search path are unknown here.
@@ -62,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _refuse(mistake)
     start = hydra.main(version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
     status: int | None = None
-    with _process_settings(arguments, outcomes.SWEEP_ID, outcomes.new_sweep_id()):
+    variables = {outcomes.SWEEP_ID: outcomes.new_sweep_id(), COMMAND: module_command("dartree_exp", typed)}
+    with _process_settings(arguments, variables):
         try:
             start(launch.job)()
         except KeyboardInterrupt as error:
@@ -105,15 +108,15 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
 
 
 @contextmanager
-def _process_settings(arguments: Sequence[str], variable: str, sweep_id: str) -> Iterator[None]:
-    """What Hydra and the workers read from the process: argv, two variables, and SIGTERM as an interrupt."""
+def _process_settings(arguments: Sequence[str], variables: dict[str, str]) -> Iterator[None]:
+    """What Hydra and the workers read from the process: argv, environment variables, and SIGTERM as an interrupt."""
 
     argv = sys.argv
-    before = {name: os.environ.get(name) for name in ("HYDRA_FULL_ERROR", variable)}
+    before = {name: os.environ.get(name) for name in ("HYDRA_FULL_ERROR", *variables)}
     handler: Any = signal.signal(signal.SIGTERM, terminate)
     sys.argv = [argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and exiting
-    os.environ[variable] = sweep_id
+    os.environ.update(variables)
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ import pytest
 from dartree_exp import launch
 from dartree_exp.config import compose, config_hash
 from dartree_exp.errors import RunError
+from dartree_exp.records.environment import COMMAND, command
 from dartree_exp.records.folder import LOCK, RunFolder
 from dartree_exp.records.lock import FolderLock
 from dartree_exp.records.reader import Run
@@ -69,6 +70,25 @@ def test_records_lost_after_the_end_are_said_and_completed(runs: Any, capsys: py
     assert runs.code(TOY) == 0
     assert "samples.jsonl is gone: what is missing is decoded again" in capsys.readouterr().err
     assert Run(folder).state == "DONE" and runs.budgets == [64, 64]
+
+
+def test_the_recorded_command_is_what_was_typed(runs: Any) -> None:
+    runs.special[7] = lambda config, folder: (folder.write_environment({"command": command()}), folder.done())
+    assert (
+        runs.code(["-m", *TOY, "+method=ddtree", "tree.scoring=null", "tree.budget=7", "decoding.stop_strings=['a b']"])
+        == 0
+    )
+    [status] = Path("multirun").glob("*/*/status.json")
+    assert Run(status.parent).environment["command"] == (
+        "python -m dartree_exp -m model=toy drafter=random +method=ddtree tree.scoring=null tree.budget=7 "
+        """'decoding.stop_strings=['"'"'a b'"'"']'"""
+    )
+    assert COMMAND not in os.environ
+
+
+def test_a_program_that_calls_the_library_is_named_without_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", "-f", "/home/somebody/work/mine.py", "x y"])
+    assert command() == "python -f mine.py 'x y'"
 
 
 def test_a_single_run_can_join_a_named_sweep(runs: Any) -> None:

@@ -45,6 +45,17 @@ def test_a_study_says_its_command_and_is_affordable(study: str) -> None:
     assert config.repeats == 1
 
 
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_caps_the_answers_of_mini_alone(study: str) -> None:
+    caps = {
+        name: compose([f"experiment={study}", f"benchmark={name}"]).decoding.max_new_tokens
+        for name in groups()["benchmark"]
+    }
+    assert caps == {name: 96 if name == "mini" else 2048 for name in caps}
+    assert {"mini", "gsm8k", "math500", "humaneval", "mt_bench"} <= set(caps)
+    assert compose([f"experiment={study}", "decoding.max_new_tokens=7"]).decoding.max_new_tokens == 7
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_runs_on_the_toy_target(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_refused_points_are_listed_and_nothing_is_started_or_written(runs: Any, 
 def test_a_mistake_of_all_points_is_one_line(runs: Any, capsys: pytest.CaptureFixture) -> None:
     assert runs.code(["-m", *TOY, "tree.budget=1,2", "engine.threads=0"]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line == "dartree_exp: engine.threads=0: must be an integer >= 1, or null"
+    assert line == "dartree_exp: engine.threads=0: must be an integer >= 1 and <= 1024, or null"
     assert not Path("multirun").exists()
 
 

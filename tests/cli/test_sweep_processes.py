@@ -1,6 +1,7 @@
 """Whole sweeps of the toy target in real processes: killed, shared between shells, and on every launcher."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +16,13 @@ from dartree_exp.watch import overview
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["decoding.max_new_tokens=12", "engine.dtype=fp32", "engine.threads=1", "baseline=shared"]
+SMALL = [
+    "decoding.max_new_tokens=12",
+    "engine.dtype=fp32",
+    "engine.threads=1",
+    "baseline=shared",
+    "decoding.stop_strings=['a b']",
+]
 SWEEP = [sys.executable, "-m", "dartree_exp", "-m", "model=toy", "drafter=oracle", "sweep.name=s", *SMALL]
 
 
@@ -115,7 +122,10 @@ def test_a_launcher_changes_nothing_but_the_process(launcher: str, basic: dict[s
     assert code == 0, out
     assert "3 done" in out.splitlines()[-1]
     assert results(tmp_path) == basic
-    assert len({run.status["pid"] for run in find_runs(tmp_path / "multirun" / "s")}) > 1
+    runs = find_runs(tmp_path / "multirun" / "s")
+    assert len({run.status["pid"] for run in runs}) > 1
+    typed = shlex.join(["python", *SWEEP[1:], *POINTS, *LAUNCHERS[launcher]])
+    assert {run.environment["command"] for run in runs} == {typed}
     shown, active = overview(tmp_path / "multirun" / "s")
     assert not active and "3 DONE" in str(shown.renderables[1])
 

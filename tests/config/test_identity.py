@@ -11,7 +11,17 @@ from dartree_exp.config.identity import HASH_DIGITS, unread_keys
 from dartree_exp.config.knobs import knobs
 from dartree_exp.config.schema import TREES
 
-NOT_RESULTS = ("output", "force", "method", "tracker.", "record.", "sweep.", "model.drafters", "budget.threshold")
+NOT_RESULTS = (
+    "output",
+    "force",
+    "method",
+    "tracker.",
+    "record.",
+    "sweep.",
+    "benchmark.study_",
+    "model.drafters",
+    "budget.threshold",
+)
 CHOICES = ("tree.name", "budget.name")  # an unknown name has no hash
 
 

@@ -75,6 +75,7 @@ def _relevant(config: Config) -> dict[str, Any]:
     for name in _NOT_RESULTS:
         del plain[name]
     del plain["model"]["drafters"]
+    del plain["benchmark"]["study_max_new_tokens"]  # what became of it is decoding.max_new_tokens
     for name in _NOT_READ[config.tree.name]:
         del plain["tree"][name]
     for name in _NOT_READ_BY_BUDGET[config.budget.name]:

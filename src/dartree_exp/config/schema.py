@@ -157,6 +157,7 @@ class BenchmarkConfig:
     seed: int = knob("seed of the shuffle that picks a subset", low=0, high=MOST_SEED)
     categories: list[str] = knob("use these categories only; []: all")
     max_new_tokens: int = knob("the set's usual cap per answer; decoding.max_new_tokens follows it unless set", low=1)
+    study_max_new_tokens: int = knob("the same in the studies of conf/experiment", low=1)
 
 
 @dataclass(kw_only=True)

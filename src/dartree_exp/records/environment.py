@@ -10,10 +10,13 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeGuard
+
+COMMAND = "DARTREE_EXP_COMMAND"
+"""Environment variable that hands the user's command line to worker processes, which have another one."""
 
 _PACKAGES = (
     "dartree_exp",
@@ -54,7 +57,7 @@ def describe_environment(
     """
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "command": command(),
         "device": device,
         "device_details": device_details or {},
         "dtype": dtype,
@@ -69,6 +72,20 @@ def describe_environment(
         "weights": weights or {},
         "machine": machine or {},
     }
+
+
+def command() -> str:
+    """What the user typed, for a shell: the parent's command line also in a launcher's worker.
+
+    A program that calls the library is named without its folder.
+    """
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.orig_argv[1:]]
+    return os.environ.get(COMMAND) or module_command("", words)
+
+
+def module_command(module: str, arguments: Sequence[str]) -> str:
+    """`python -m <module> ...` (no module: `python ...`), quoted for a shell, however Python was started."""
+    return shlex.join(["python", *(["-m", module] if module else []), *arguments])
 
 
 def cpu_description() -> dict[str, Any]:

@@ -6,6 +6,10 @@ Only run as a script; `dartree_exp.generate(...)` is the function.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dartree_exp.generation import Piece
 
 
 def main() -> int:
@@ -25,13 +29,16 @@ def main() -> int:
     from rich.console import Console
     from rich.text import Text
 
+    from dartree_exp.terminal import printable
+
     console = Console(highlight=False, soft_wrap=True)
     try:
         from dartree_exp import generate
 
-        result = generate(
-            prompt, overrides, lambda piece: console.print(Text(piece.text, "green" if piece.drafted else ""), end="")
-        )
+        def show(piece: Piece) -> None:
+            console.print(Text(printable(piece.text), "green" if piece.drafted else ""), end="")
+
+        result = generate(prompt, overrides, show)
     except UserError as error:
         print(f"generate: {error}", file=sys.stderr)
         return 2

@@ -41,6 +41,7 @@ from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.lock import FolderBusy
 from dartree_exp.records.reader import Run, is_done
 from dartree_exp.records.schema import RecordError
+from dartree_exp.terminal import printable_line
 
 SINGLE_RUNS = "runs"
 
@@ -76,7 +77,7 @@ def job(raw: DictConfig) -> float | None:
     if outcome.state == SKIPPED:
         print(f"{folder} is done already; force=true runs it again")
     elif outcome.state != DONE:
-        print(f"dartree_exp: {outcome.state}: {outcome.message} ({folder})", file=sys.stderr)
+        print(f"dartree_exp: {outcome.state}: {printable_line(outcome.message)} ({folder})", file=sys.stderr)
     sys.exit({DONE: 0, SKIPPED: 0, BUSY: 3}.get(outcome.state, 1))
 
 

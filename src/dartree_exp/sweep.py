@@ -32,6 +32,7 @@ from dartree_exp.outcomes import (
     read_outcomes,
 )
 from dartree_exp.points import Planned, Point, all_points, apart, shared_by, sweep_folder_of, task_overrides
+from dartree_exp.terminal import printable, printable_line
 
 _HYDRAS_RECORD = "multirun.yaml"
 """Written by Hydra's sweeper before the first point: the settings once more, with this machine's folders in them."""
@@ -125,7 +126,7 @@ def finish(status: int | None = None) -> int:
     clean(folder)
     _compare(list(dict.fromkeys(Path(o.folder) for o in outcomes if o.state in (DONE, SKIPPED))), folder)
     for line in overview(outcomes, folder, 0 if status else missing):
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     return status or exit_status(outcomes, missing)
 
 
@@ -140,7 +141,7 @@ def _compare(done: Sequence[Path], folder: Path) -> None:
     try:
         comparison(done, Console(), output=folder)
     except UserError as error:
-        print(f"dartree_exp: no comparison: {error}", file=sys.stderr)
+        print(f"dartree_exp: no comparison: {printable_line(error)}", file=sys.stderr)
 
 
 def overview(outcomes: Sequence[Outcome], folder: Path, missing: int = 0) -> list[str]:

@@ -21,6 +21,7 @@ from dartree_exp.outcomes import invocations, read_plan
 from dartree_exp.progress import progress, samples_on_disk
 from dartree_exp.records.reader import find_runs
 from dartree_exp.records.schema import RecordError
+from dartree_exp.terminal import printable, printable_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 shown, active = overview(options.sweep)
                 live.update(shown, refresh=True)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         pass
@@ -59,16 +60,17 @@ def overview(sweep: Path) -> tuple[Group, bool]:
     """
     alive = [line for line in map(_line, invocations(sweep)) if line is not None]
     runs = [] if alive and not list(sweep.glob("*/status.json")) else find_runs(sweep)
-    table = Table(title=str(sweep), title_justify="left")
+    table = Table(title=Text(str(sweep)), title_justify="left")
     for column in ("run", "method", "state", "prompts", "message"):
         table.add_column(column, overflow="fold")
     for run in runs:
         expected = run.status.get("prompts")
         prompts = f"{samples_on_disk(run)}/{expected}" if expected else "–"
         method = str(run.config.get("method") or "–")
-        table.add_row(run.path.name, method, run.state, prompts, str(run.status.get("message", "")))
+        row = (run.path.name, method, run.state, prompts, str(run.status.get("message", "")))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     states = ", ".join(f"{sum(run.state == s for run in runs)} {s}" for s in sorted({run.state for run in runs}))
-    return Group(table, Text("\n".join([f"runs: {states or 'none yet'}", *alive]))), bool(alive)
+    return Group(table, Text(printable("\n".join([f"runs: {states or 'none yet'}", *alive])))), bool(alive)
 
 
 def _line(invocation: Path) -> str | None:

@@ -60,6 +60,23 @@ def test_one_damaged_run_does_not_hide_the_others(sweep, capsys):
     assert "tree.budget=128" in out and "tree.budget=32" not in out
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("summary.json", "null\n"), ("rounds.jsonl", "[]\n"), ("trees.jsonl", None), ("status.json", "7\n")],
+)
+def test_a_record_of_the_wrong_shape_stops_nobody_elses_page(tmp_path, capsys, name, content):
+    sweep = tmp_path / "sweep"
+    for index, budget in enumerate((16, 32, 128)):
+        write_run(sweep / f"run{index}", mini_run(index), budget=budget)
+    file = sweep / "run1" / name
+    file.unlink(missing_ok=True)
+    file.mkdir() if content is None else file.write_text(content * 2)
+    assert main([str(sweep), "--html", str(tmp_path / "page.html")]) == 2
+    out, err = capsys.readouterr()
+    assert err.count("\n") == 1 and f"run1/{name}" in err
+    assert "tree.budget=128" in (tmp_path / "page.html").read_text() and "tree.budget=128" in out
+
+
 def test_it_is_fast_and_imports_no_torch(sweep):
     code = (
         "import resource, sys\nfrom dartree_exp.report.__main__ import main\n"

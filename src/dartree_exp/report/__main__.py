@@ -5,21 +5,50 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from dartree_exp.errors import UserError
 from dartree_exp.records import RecordError, Run, find_runs
-from dartree_exp.records.files import write_atomic
+from dartree_exp.records.files import explained, write_atomic
 from dartree_exp.records.reader import is_run_folder
 from dartree_exp.report.compare import comparison, in_order
 from dartree_exp.report.footer import stamp
 from dartree_exp.report.labels import name_runs
+from dartree_exp.report.latex import latex
 from dartree_exp.report.table import Table
 from dartree_exp.report.tables import run_tables
 from dartree_exp.report.verdicts import lead
+from dartree_exp.terminal import printable_line
+
+
+class Files:
+    """Writes what a report leaves behind. What cannot be written is counted, said in one line at the end, and stops nothing."""
+
+    def __init__(self) -> None:
+        self._refused: list[RecordError] = []
+
+    def write(self, path: Path, text: str) -> bool:
+        """Write a file, and the folder it lies in where that is not there yet; whether it could be written."""
+        try:
+            with explained(path.parent):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, text)
+        except RecordError as error:
+            self._refused.append(error)
+            return False
+        return True
+
+    def conclude(self) -> bool:
+        """Whether something could not be written; it is said here."""
+        if self._refused:
+            count = len(self._refused)
+            files = "a file" if count == 1 else f"{count} files, the first of them"
+            _complain(RecordError(f"tables are complete above, but could not write {files}: {self._refused[0]}"))
+        return bool(self._refused)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _show_tree(options.folders, options.tree, console)
 
     failed = False
+    files = Files()
     loose: list[Run] = []
     found: list[Run] = []
     tables: list[Table] = []
@@ -38,37 +68,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs, bad = _readable(folder)
             failed |= bad
             found += runs
-            own = [run_tables(run, console if len(runs) == 1 else None) for run in runs]
+            own = [run_tables(run, console if len(runs) == 1 else None, files.write) for run in runs]
             if options.latex:
                 for run, table in zip(runs, own, strict=True):
-                    _write_latex(run.path / "table.tex", [table])
+                    files.write(run.path / "table.tex", latex([table]))
             if is_run_folder(folder):
                 loose += runs
             if len(runs) == 1 and len(options.folders) == 1:
                 tables += own
             if len(runs) > 1:
-                compared = comparison(runs, console, options.baseline, output=folder)
+                compared = comparison(runs, console, options.baseline, folder, files.write)
                 if options.latex:
-                    _write_latex(folder / "comparison.tex", compared)
+                    files.write(folder / "comparison.tex", latex(compared))
                 tables += compared
         except UserError as error:
             failed = _complain(error)
-    try:
-        if len(loose) > 1:
-            tables += comparison(loose, console, options.baseline)
-        for key in options.swap:
-            tables += _swapped(found, key, console, options)
-        if options.published:
-            tables += _published(found, console, options)
-        if options.plots is not None:
-            _write_plots(found, options.plots)
-        if options.html is not None:
-            _write_page(found, tables, options.html, arguments)
-        if options.wandb_report is not None:
-            _save_wandb_report(found, options.wandb_report)
-    except UserError as error:
-        failed = _complain(error)
-    return 2 if failed else 0
+    for request in _requests(options, files, console, loose, found, tables, arguments):
+        try:
+            request()
+        except UserError as error:  # one that fails does not take the others with it
+            failed = _complain(error)
+    return 2 if files.conclude() or failed else 0
+
+
+def _requests(
+    options: argparse.Namespace,
+    files: Files,
+    console: Console,
+    loose: Sequence[Run],
+    found: Sequence[Run],
+    tables: list[Table],
+    arguments: Sequence[str] | None,
+) -> Iterator[Callable[[], object]]:
+    """What was asked for besides the tables of each folder, in the order in which `tables` grows."""
+    if len(loose) > 1:
+        yield lambda: tables.extend(comparison(loose, console, options.baseline))
+    for key in options.swap:
+        yield partial(_swapped, found, key, console, options, files, tables)
+    if options.published:
+        yield lambda: _published(found, console, options, files, tables)
+    if options.plots is not None:
+        yield lambda: _write_plots(found, options.plots, files)
+    if options.html is not None:
+        yield lambda: _write_page(found, tables, options.html, arguments, files)
+    if options.wandb_report is not None:
+        yield lambda: _save_wandb_report(found, options.wandb_report)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,11 +147,10 @@ def _readable(folder: Path) -> tuple[list[Run], bool]:
     """The runs at `folder` whose records can be read, and whether some could not (they are named)."""
     good, bad = [], False
     for run in find_runs(folder):
-        try:
-            _ = run.status, run.config, run.environment, run.samples
+        if run.unreadable:
+            bad = _complain(RecordError(run.unreadable))
+        else:
             good.append(run)
-        except UserError as error:
-            bad = _complain(error)
     return good, bad
 
 
@@ -125,51 +168,51 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
     return 0
 
 
-def _swapped(runs: Sequence[Run], key: str, console: Console, options: argparse.Namespace) -> list[Table]:
+def _swapped(
+    runs: Sequence[Run], key: str, console: Console, options: argparse.Namespace, files: Files, tables: list[Table]
+) -> None:
     from dartree_exp.report.swap import swap_tables
 
-    tables = swap_tables(runs, key)
-    _show(tables, f"swap_{key}", console, options)
-    return tables
+    swapped = swap_tables(runs, key)
+    _show(swapped, f"swap_{key}", console, options, files)
+    tables += swapped
 
 
-def _published(runs: Sequence[Run], console: Console, options: argparse.Namespace) -> list[Table]:
+def _published(
+    runs: Sequence[Run], console: Console, options: argparse.Namespace, files: Files, tables: list[Table]
+) -> None:
     from dartree_exp.report.published import published_tables
 
-    tables = published_tables(in_order(runs))
-    _show(tables, "published", console, options)
-    if not tables:
+    found = published_tables(in_order(runs))
+    _show(found, "published", console, options, files)
+    if not found:
         print("published: no paper in the data file has these methods at this temperature", file=sys.stderr)
-    return tables
+    tables += found
 
 
-def _show(tables: Sequence[Table], name: str, console: Console, options: argparse.Namespace) -> None:
+def _show(tables: Sequence[Table], name: str, console: Console, options: argparse.Namespace, files: Files) -> None:
     """Print tables on request and, where one folder was named, write them into it."""
-    if tables and len(options.folders) == 1:
-        write_atomic(options.folders[0] / f"{name}.md", "\n".join(table.markdown() for table in tables))
-        if options.latex:
-            _write_latex(options.folders[0] / f"{name}.tex", tables)
     for table in tables:
         table.print(console)
+    if tables and len(options.folders) == 1:
+        files.write(options.folders[0] / f"{name}.md", "\n".join(table.markdown() for table in tables))
+        if options.latex:
+            files.write(options.folders[0] / f"{name}.tex", latex(tables))
 
 
-def _write_latex(path: Path, tables: Sequence[Table]) -> None:
-    from dartree_exp.report.latex import latex
-
-    write_atomic(path, latex(tables))
-
-
-def _write_plots(runs: Sequence[Run], folder: Path) -> None:
+def _write_plots(runs: Sequence[Run], folder: Path, files: Files) -> None:
     from dartree_exp.report.figures import plots
     from dartree_exp.report.plots.style import svg
 
-    folder.mkdir(parents=True, exist_ok=True)
     for plot in plots(in_order(runs)):
-        write_atomic(folder / f"{plot.name}.svg", svg(plot.draw()))
-        print(folder / f"{plot.name}.svg")
+        file = folder / f"{plot.name}.svg"
+        if files.write(file, svg(plot.draw())):
+            print(file)
 
 
-def _write_page(runs: Sequence[Run], tables: Sequence[Table], path: Path, arguments: Sequence[str] | None) -> None:
+def _write_page(
+    runs: Sequence[Run], tables: Sequence[Table], path: Path, arguments: Sequence[str] | None, files: Files
+) -> None:
     from dartree_exp.report.figures import plots
     from dartree_exp.report.page import page
 
@@ -178,9 +221,8 @@ def _write_page(runs: Sequence[Run], tables: Sequence[Table], path: Path, argume
     ordered = in_order(runs)
     words = ["python", "-m", "dartree_exp.report", *(sys.argv[1:] if arguments is None else arguments)]
     title = ordered[0].path.name if len(ordered) == 1 else ordered[0].path.parent.name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, page(title, ordered, tables, plots(ordered), shlex.join(words)))
-    print(path)
+    if files.write(path, page(title, ordered, tables, plots(ordered), shlex.join(words))):
+        print(path)
 
 
 def _save_wandb_report(runs: Sequence[Run], address: str) -> None:
@@ -199,7 +241,7 @@ def _save_wandb_report(runs: Sequence[Run], address: str) -> None:
 
 
 def _complain(error: UserError) -> bool:
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {printable_line(error)}", file=sys.stderr)
     return True
 
 

@@ -7,7 +7,7 @@ benchmarks or temperatures gets one such table each, and an overview of methods 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ def comparison(
     console: Console | None = None,
     baseline: str | None = None,
     output: Path | None = None,
+    write: Callable[[Path, str], object] = write_atomic,
 ) -> list[Table]:
     """Compare runs: per group overall, and tau per category where there are several; an overview first of several groups.
 
@@ -42,7 +43,8 @@ def comparison(
         console: print the tables there.
         baseline: the run that differences are taken from, by its name in the table, its method or its folder's name;
             None takes the first that is not plain decoding.
-        output: folder for comparison.md and comparison.csv (which has every category).
+        output: folder for comparison.md and comparison.csv (which has every category), written after the printing.
+        write: puts text into a file.
 
     Raises:
         RecordError: a bad folder, lossy runs beside exact ones, or a baseline that names no run or several.
@@ -62,12 +64,12 @@ def comparison(
             for category in categories:
                 everything += [_settled(group, row) for row in _rows(group, base, category)]
 
-    if output is not None:
-        write_atomic(output / "comparison.md", "\n".join(table.markdown() for table in tables))
-        write_atomic(output / "comparison.csv", Table("", HEADERS, everything).csv())
     if console is not None:
         for table in tables:
             table.print(console)
+    if output is not None:
+        write(output / "comparison.md", "\n".join(table.markdown() for table in tables))
+        write(output / "comparison.csv", Table("", HEADERS, everything).csv())
     return tables
 
 

@@ -15,6 +15,7 @@ from dartree_exp.report import caveats, claims, footer
 from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
 from dartree_exp.report.tables import method_of
 from dartree_exp.stats import Estimate, bootstrap, estimate
+from dartree_exp.terminal import printable_line
 from dartree_exp.timing import STAGES
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _rounds():
 
 def _line_names(runs: Sequence[Run]) -> list[str]:
     """One name a run, or one a method where that would be too many lines."""
-    return name_runs(runs)[0] if len(runs) <= MOST_SERIES else [method_of(run) for run in runs]
+    return name_runs(runs)[0] if len(runs) <= MOST_SERIES else [printable_line(method_of(run)) for run in runs]
 
 
 def _per_line(runs: Sequence[Run]) -> tuple[dict[str, list[SampleRecord]], str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dartree_exp.records import Run
 from dartree_exp.report.tables import method_of
+from dartree_exp.terminal import printable_line
 
 _NOT_COMPARED = ("force", "output", "record", "sweep", "tracker", "method")
 _METHOD_PARTS = ("drafter", "tree", "budget")
@@ -65,7 +66,7 @@ def name_settings(methods: Sequence[str], flat: Sequence[Mapping[str, str]]) -> 
     parts: list[list[str]] = [[] for _ in flat]
     shown = _tell_apart(outer, flat, parts, [()] * len(flat))
     _tell_apart(inner, flat, parts, list(zip(methods, map(tuple, parts), strict=True)))
-    names = [" ".join([method, *part]) for method, part in zip(methods, parts, strict=True)]
+    names = [printable_line(" ".join([method, *part])) for method, part in zip(methods, parts, strict=True)]
     return names, [key for key in outer if key not in shown]
 
 

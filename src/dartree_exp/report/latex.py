@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from dartree_exp.report.table import Cell, Table
+from dartree_exp.terminal import printable
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -39,7 +40,7 @@ HEAD = "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"
 
 def escape(text: str) -> str:
     """Plain text as LaTeX text; a minus in front of a digit becomes a real one."""
-    signed = re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", text)
+    signed = re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", printable(text))
     return "".join(_SPECIAL.get(char, char) for char in signed)
 
 

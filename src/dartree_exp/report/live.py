@@ -9,10 +9,12 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
 from dartree_exp.metrics import point
 from dartree_exp.records import SampleRecord
 from dartree_exp.report.table import NONE
+from dartree_exp.terminal import printable
 
 
 class LiveLine:
@@ -40,7 +42,8 @@ class LiveLine:
         every: float = 10.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._total, self._console, self._label, self._every, self._now = total, console, label, every, now
+        self._total, self._console, self._every, self._now = total, console, every, now
+        self._label = label = printable(label)
         self._samples = list(done)
         self._resumed = len(self._samples)
         self._begin = now()
@@ -48,10 +51,10 @@ class LiveLine:
         self._progress: Progress | None = None
         if console.is_terminal:
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=20),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[status]}"),
+                TextColumn("{task.fields[status]}", markup=False),
                 console=console,
                 auto_refresh=False,
             )
@@ -69,11 +72,11 @@ class LiveLine:
         if self._printed is None or last or now - self._printed >= self._every:
             self._printed = now
             line = f"{self._label} prompt {len(self._samples)}/{self._total}  {self._status()}".strip()
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+            self._console.print(Text(line), soft_wrap=True)
 
     def say(self, message: str) -> None:
         """Print a message that stays, above the line: a fallback, a near tie, a failed sample."""
-        self._console.print(message, soft_wrap=True, highlight=False, markup=False)
+        self._console.print(Text(printable(message)), soft_wrap=True)
 
     def __enter__(self) -> Self:
         if self._progress is not None:

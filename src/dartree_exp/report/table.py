@@ -13,6 +13,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dartree_exp.terminal import printable
+
 NONE = "–"
 ALARM = "bold red"
 
@@ -63,7 +65,7 @@ class Table:
             # Names and numbers stay whole; where the terminal is narrow, remarks give way.
             whole = not index or any(key.endswith("_low") for row in self.rows for key in row[index].values)
             justify: JustifyMethod = "right" if index else "left"
-            drawn.add_column(Text(header), justify=justify, overflow="fold", no_wrap=whole)
+            drawn.add_column(Text(printable(header)), justify=justify, overflow="fold", no_wrap=whole)
         for index, row in enumerate(self.rows):
             drawn.add_row(
                 *map(_drawn, row),
@@ -72,12 +74,14 @@ class Table:
         if not console.is_terminal:
             drawn.width = console.measure(drawn, options=console.options.update(width=1000)).maximum
         console.print()
-        console.print(Text(self.title, style="bold"), soft_wrap=not console.is_terminal)
+        console.print(Text(printable(self.title), style="bold"), soft_wrap=not console.is_terminal)
         if self.lead:
-            console.print(Text(self.lead, style=ALARM if self.alarm else ""), soft_wrap=not console.is_terminal)
+            console.print(
+                Text(printable(self.lead), style=ALARM if self.alarm else ""), soft_wrap=not console.is_terminal
+            )
         console.print(drawn, crop=console.is_terminal)
         for note in self.notes:
-            console.print(Text(note, style="dim"), soft_wrap=not console.is_terminal)
+            console.print(Text(printable(note), style="dim"), soft_wrap=not console.is_terminal)
 
     def markdown(self) -> str:
         """The table as GitHub Markdown, title and notes included."""
@@ -87,17 +91,35 @@ class Table:
         lines += [f"**{self.lead}**" if self.alarm else self.lead, ""] if self.lead else []
         lines += [_line(cells) for cells in (headers, ["---", *["---:"] * (len(headers) - 1)], *rows)]
         lines += ["", *(f"- {note}" for note in self.notes)]
-        return "\n".join(lines).rstrip() + "\n"
+        return printable("\n".join(lines).rstrip() + "\n")
 
     def csv(self) -> str:
-        """One line per row and one column per number; undefined numbers are empty."""
-        records = [{key: value for cell in row for key, value in cell.values.items()} for row in self.rows]
+        """One line per row and one column per number; undefined numbers are empty, text is never a formula."""
+        records = [
+            {_plain(key): _plain(value) for cell in row for key, value in cell.values.items()} for row in self.rows
+        ]
         keys = list(dict.fromkeys(key for record in records for key in record))
         out = io.StringIO()
         writer = csv.DictWriter(out, keys, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
         return out.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay numbers."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def label(name: str, text: str) -> Cell:
@@ -125,9 +147,9 @@ def lines(cell: Cell, *more: str) -> Cell:
 
 
 def _drawn(cell: Cell) -> Text:
-    text = Text(cell.text, style=ALARM if cell.bad else "")
+    text = Text(printable(cell.text), style=ALARM if cell.bad else "")
     if cell.best:
-        text.stylize("bold", 0, len(cell.text.split("\n")[0]))
+        text.stylize("bold", 0, len(text.plain.split("\n")[0]))
     return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,19 @@ HEADERS = (
 _ENDS = {"value": "", "low": "_low", "high": "_high"}
 
 
-def run_tables(folder: str | Path | Run, console: Console | None = None) -> Table:
-    """Write table.md and table.csv of a run folder, print the table if a console is given, and return it.
+def run_tables(
+    folder: str | Path | Run, console: Console | None = None, write: Callable[[Path, str], object] = write_atomic
+) -> Table:
+    """Print the table of a run folder if a console is given, write its table.md and table.csv, and return it.
 
-    RecordError where the folder is no run folder, is damaged, or cannot be written.
+    RecordError where the folder is no run folder, is damaged, or cannot be written; the table is printed before.
     """
     run = folder if isinstance(folder, Run) else Run(Path(folder))
     table = run_table(run)
-    write_atomic(run.path / "table.md", table.markdown())
-    write_atomic(run.path / "table.csv", table.csv())
     if console is not None:
         table.print(console)
+    write(run.path / "table.md", table.markdown())
+    write(run.path / "table.csv", table.csv())
     return table
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from dartree_exp.records import RecordError, RoundRecord, Run, TreeRecord
+from dartree_exp.terminal import printable
 
 PRUNED_NAMED = 8  # pruned children named per node in the terminal
 
@@ -71,14 +72,15 @@ def print_tree(console: Console, tree: TreeRecord, round_: RoundRecord | None = 
 
 
 def _head(tree: TreeRecord, round_: RoundRecord | None, verified: int) -> Text:
-    head = Text(f"{tree.id} turn {tree.turn}, round {tree.round}: ", style="bold")
+    head = Text(f"{printable(tree.id)} turn {tree.turn}, round {tree.round}: ", style="bold")
     head.append(f"{len(tree.accepted)} tokens advanced, {verified} nodes verified of {len(tree.tokens) - 1} scored")
     if round_ is not None and round_.time:
-        head.append("\n" + ", ".join(f"{stage} {1e3 * s:.1f} ms" for stage, s in round_.time.items()), style="dim")
-    head.append(f"\n…{tree.context}", style="dim")
-    head.append(tree.text(tree.tokens[0]), style="bold")
-    head.append("".join(tree.text(tree.tokens[node]) for node in tree.accepted[1:]), style="bold green")
-    head.append(tree.text(tree.bonus), style="yellow")
+        times = ", ".join(f"{stage} {1e3 * s:.1f} ms" for stage, s in round_.time.items())
+        head.append(printable(f"\n{times}"), style="dim")
+    head.append(printable(f"\n…{tree.context}"), style="dim")
+    head.append(printable(tree.text(tree.tokens[0])), style="bold")
+    head.append(printable("".join(tree.text(tree.tokens[node]) for node in tree.accepted[1:])), style="bold green")
+    head.append(printable(tree.text(tree.bonus)), style="yellow")
     return head
 
 
@@ -102,7 +104,7 @@ def _cut(tree: TreeRecord, nodes: Sequence[int], children: Sequence[Sequence[int
 
 def visible(text: str) -> str:
     """Token text with its white space made visible."""
-    return text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "·")
+    return printable(text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "·"))
 
 
 def viewer_data(runs: Sequence[Run], names: Sequence[str], most: int) -> list[dict[str, Any]]:

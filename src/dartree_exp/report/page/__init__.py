@@ -40,7 +40,7 @@ def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequen
     )
     names, _ = name_runs(runs)
     viewer = viewer_data(runs, names, most=max(8, MOST_ROUNDS // len(runs)))
-    return templates.get_template("report.html.j2").render(
+    text = templates.get_template("report.html.j2").render(
         title=title,
         subtitle=list(dict.fromkeys(footer.setup(run.config) for run in runs)),
         ended=_ended(runs),
@@ -60,6 +60,7 @@ def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequen
         rebuild=command,
         version=metadata.version("dartree_exp"),
     )
+    return text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair, which no file can hold
 
 
 def _table(table: Table) -> dict[str, Any]:

@@ -41,6 +41,7 @@ _SETTINGS: dict[Any, Any] = {
     "ytick.labelcolor": SOFT,
     "legend.frameon": False,
     "legend.fontsize": 9,
+    "text.parse_math": False,  # a name may hold dollar signs
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
     "svg.fonttype": "none",

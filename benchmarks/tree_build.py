@@ -35,7 +35,7 @@ from dartree_exp.drafters.block import Block
 from dartree_exp.kernels import candidate_select
 from dartree_exp.prompts import load_prompts
 from dartree_exp.timing import StageClock
-from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.scorer import Draw, Scorer
 from dartree_exp.trees.tree import DraftTree
 
 METHODS = ("dartree_pruned", "dartree_fixed", "heap_sequential", "dominotree", "dominotree_frontier", "chain_ddtree")
@@ -44,7 +44,7 @@ RATIOS = (("dartree_pruned", "heap_sequential"), ("dartree_fixed", "heap_sequent
 BUDGET = 64  # of every method, whatever its preset has
 
 T = TypeVar("T")
-Draft = tuple[Block, int]  # and the root's token
+Draft = tuple[Block, int, Draw]  # and the root's token, the draws of the round
 
 
 def record(config: Config) -> tuple[Method, list[Draft]]:
@@ -52,9 +52,9 @@ def record(config: Config) -> tuple[Method, list[Draft]]:
     target, method = load_parts(config)
     drafts: list[Draft] = []
 
-    def scorer(block: Block, root: int, *draws: Any) -> Scorer:
-        drafts.append((block, root))
-        return method.scorer(block, root, *draws)
+    def scorer(block: Block, root: int, draw: Draw) -> Scorer:
+        drafts.append((block, root, draw))
+        return method.scorer(block, root, draw)
 
     rule = make_rule(config.decoding, target)
     for prompt in load_prompts(config.benchmark):
@@ -123,7 +123,7 @@ def quartiles(values: list[float]) -> str:
 def wide_ties(drafts: list[Draft], k: int) -> int:
     """Blocks whose choice of `k` candidates falls back to sorting every row whole."""
     with patch.object(candidate_select, "_sorted_topk", side_effect=candidate_select._sorted_topk) as full:
-        for block, _ in drafts:
+        for block, *_ in drafts:
             candidate_select.stable_topk(block.logits, k)
     return full.call_count
 

@@ -24,7 +24,7 @@ from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.environment import cpu_description, this_code
 from dartree_exp.timing import StageClock
 from dartree_exp.trees.builder import largest_tree, make_builder
-from dartree_exp.trees.scorer import Scorer, make_scorer
+from dartree_exp.trees.scorer import Draw, Scorer, make_scorer
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -55,12 +55,19 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
         raise ConfigError(
             f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed here: marginal"
         )
-    candidates = (
-        max(tree.budget, 1) if tree.candidates_follow_budget else tree.candidates
-    )  # at most V: the scorer's cut
+    menu = max(tree.budget, 1) if tree.candidates_follow_budget else None  # at most V: the scorer's cut
 
-    def scorer(block: Block, root: int) -> Scorer:
-        return make_scorer(scoring, block, drafter.head, root, candidates=candidates, normalise=tree.normalise)
+    def scorer(block: Block, root: int, draw: Draw) -> Scorer:
+        return make_scorer(
+            scoring,
+            block,
+            drafter.head,
+            root,
+            candidates=tree.candidates,
+            normalise=tree.normalise,
+            menu=menu,
+            draw=draw if tree.draft_sampling == "release" else None,
+        )
 
     # The cache is sized by what a tree can hold: a chain of 15 never needs the 64 rows of its budget.
     most = largest_tree(tree, min(drafter.num_drafts, tree.depth or drafter.num_drafts))

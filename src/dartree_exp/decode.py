@@ -19,14 +19,16 @@ from dataclasses import dataclass, field
 import torch
 
 from dartree_exp.budgets.policy import BudgetPolicy, RoundState
+from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.drafter import Drafter
 from dartree_exp.models.target import Target
 from dartree_exp.timing import StageClock
 from dartree_exp.trees.builder import Builder
 from dartree_exp.trees.masks import position_ids, tree_mask
-from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.scorer import Draw, Scorer
 from dartree_exp.trees.tree import DraftTree
-from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.sampling import DraftDraws, Sampler
+from dartree_exp.verify.scores import check_scores
 from dartree_exp.verify.stopping import Answer, StopRule
 from dartree_exp.verify.walk import check_finite, verify_tree
 
@@ -64,7 +66,7 @@ class Method:
     """The small parts a method is made of."""
 
     drafter: Drafter
-    scorer: Callable[..., Scorer]  # (block, root) -> Scorer
+    scorer: Callable[[Block, int, Draw], Scorer]  # (block, root, draws of this round)
     builder: Builder
     budget: BudgetPolicy
     max_budget: int
@@ -119,7 +121,8 @@ def speculate(
             check_finite(block.logits, "draft", index, sampler.sample_id)
         with clock.stage("build"):
             state = RoundState(index, start, block)
-            tree = method.builder.build(method.scorer(block, root), root, method.depth, method.budget.plan(state))
+            scorer = method.scorer(block, root, DraftDraws(sampler, start))
+            tree = method.builder.build(scorer, root, method.depth, method.budget.plan(state))
             tree = method.budget.trim(state, tree)
         with clock.stage("mask"):
             mask, positions = tree_mask(tree, start, target.dtype), position_ids(tree, start)
@@ -127,6 +130,7 @@ def speculate(
             out = target.verify(tree.tokens, positions, mask, cache, taps)
             check_finite(out.logits, "target", index, sampler.sample_id)
             path, bonus = verify_tree(tree, out.logits, sampler, start)
+            check_scores(scorer, method.drafter, index, sampler.sample_id)  # here, where the device has been waited for
         with clock.stage("commit"):
             rows = torch.tensor(path, device=tree.tokens.device)
             cache.keep(start, start + rows)

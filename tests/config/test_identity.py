@@ -12,6 +12,7 @@ from dartree_exp.config.knobs import knobs
 from dartree_exp.config.schema import TREES
 
 NOT_RESULTS = (
+    "tree.draft_sampling",
     "output",
     "force",
     "method",
@@ -68,13 +69,26 @@ def test_equal_settings_said_differently_are_one_run(config: Config) -> None:
 
 
 def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> None:
-    read = {"pruned": ["width", "beta"], "pool": ["width"], "frontier": ["width"]}
+    read = {"pruned": ["width", "beta"], "heap": ["beta"], "pool": ["width"], "frontier": ["width"]}
     for tree in TREES:
         for key, value in (("width", 99), ("beta", -0.5)):
             one, other = copy.deepcopy(config), copy.deepcopy(config)
             one.tree.name = other.tree.name = tree
             setattr(other.tree, key, value)
             assert (config_hash(one) != config_hash(other)) == (key in read.get(tree, ())), (tree, key)
+
+
+def test_draft_sampling_counts_where_a_chain_samples(config: Config) -> None:
+    for tree in TREES:
+        for temperature in (0.0, 1.0):
+            one = copy.deepcopy(config)
+            one.tree.name, one.decoding.temperature = tree, temperature
+            other = copy.deepcopy(one)
+            other.tree.draft_sampling = "release"
+            assert (config_hash(one) != config_hash(other)) == (tree == "chain" and temperature > 0), (
+                tree,
+                temperature,
+            )
 
 
 def test_the_confidence_threshold_counts_where_it_is_read(config: Config) -> None:

@@ -12,7 +12,7 @@ PRESETS = {
     "domino": ("domino", "chain", "conditional", "all", None, "base", "vocab", False, False),
     "dominotree": ("domino", "heap", "conditional", 64, 8, "corrected", "vocab_on_prefix", False, False),
     "heap_sequential": ("domino", "heap", "conditional", 64, None, "base", "candidates", True, False),
-    "chain_ddtree": ("domino", "heap", "static", 64, None, "base", "candidates", False, False),
+    "chain_ddtree": ("domino", "heap", "static", 64, None, "base", "vocab", False, True),
     "dartree_fixed": ("domino", "fixed", "conditional", 64, None, "base", "candidates", True, False),
     "dartree_pruned": ("domino", "pruned", "conditional", 64, None, "base", "candidates", True, False),
     "pctree": ("dspark", "pool", "conditional", "all", 4, "base", "vocab", False, False),
@@ -43,7 +43,16 @@ def test_a_preset_is_its_published_method(method: str) -> None:
     assert parts(config) == PRESETS[method]
     assert config.method == method
     widths = {"pctree": 4, "dominotree_frontier": None}
-    assert (config.tree.budget, config.tree.width, config.tree.beta) == (64, widths.get(method, 12), -0.2)
+    budget = 16 if method.startswith("dominotree") else 64
+    beta = 0 if method in ("ddtree", "dominotree") else -0.2
+    assert (config.tree.budget, config.tree.width, config.tree.beta) == (budget, widths.get(method, 12), beta)
+    assert config.tree.draft_sampling == "argmax"
+
+
+@pytest.mark.parametrize("typed", [[], ["tree.beta=-0.1"]])
+def test_table_2_compares_the_construction_alone(typed: list[str]) -> None:
+    trees = [compose([f"method={name}", *typed]).tree for name in ("heap_sequential", "chain_ddtree", "dartree_pruned")]
+    assert {(tree.beta, tree.budget) for tree in trees} == {(-0.1 if typed else -0.2, 64)}
 
 
 def test_every_method_has_a_preset() -> None:

@@ -71,6 +71,10 @@ RANGES = [
     ("protocol=papr", ["protocol=papr", "default, paper", "did you mean paper?"]),
 ]
 COMBINATIONS = [
+    ("tree.draft_sampling=release", ["tree.draft_sampling=release", "tree=pruned", "argmax"]),
+    ("method=dflash tree.draft_sampling=release", ["tree.draft_sampling=release", "tree.scoring=marginal", "argmax"]),
+    ("method=dspark tree.draft_sampling=release", ["tree.draft_sampling=release", "drafter.head=markov", "argmax"]),
+    ("method=chain_ddtree tree.normalise=vocab_on_prefix", ["tree.normalise=vocab_on_prefix", "candidates, vocab"]),
     ("drafter=dflash tree.scoring=conditional", ["tree.scoring=conditional", "dflash", "marginal"]),
     ("drafter=dflash tree.scoring=static", ["tree.scoring=static", "dflash", "marginal"]),
     ("method=dartree_pruned drafter=dflash", ["tree.scoring=conditional", "dflash"]),

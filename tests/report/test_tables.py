@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dartree_exp.records import RecordError, RunFolder
-from dartree_exp.report import run_tables
+from dartree_exp.report import footer, run_tables
 from sample_records import mini_run, sample, write_run
 
 
@@ -62,8 +62,8 @@ def test_the_footer_says_what_a_number_needs(tmp_path):
 
 
 def test_the_footer_names_no_knob_that_the_tree_does_not_read(tmp_path):
-    table, _ = shown(write_run(tmp_path / "run", [sample("a", [2])], tree__name="heap"))
-    assert "drafter domino, tree heap (budget 64, candidates 64)" in table.notes
+    table, _ = shown(write_run(tmp_path / "run", [sample("a", [2])], tree__name="fixed"))
+    assert "drafter domino, tree fixed (budget 64, candidates 64)" in table.notes
 
 
 def test_failures_wrong_verdicts_and_fallbacks_are_shown(tmp_path):
@@ -134,3 +134,24 @@ def test_a_log_file_gets_the_width_the_table_needs(tmp_path):
 def test_the_table_cannot_be_written_where_there_is_no_run(tmp_path):
     with pytest.raises(RecordError, match="not a run folder"):
         run_tables(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tree", "temperature", "shown"),
+    [
+        ({"name": "heap"}, 0, "tree heap (budget 64, beta -0.2, candidates 64)"),
+        ({"name": "pool"}, 0, "tree pool (budget 64, width 4, candidates 64)"),
+        (
+            {"name": "heap", "candidates_follow_budget": True},
+            0,
+            "(budget 64, beta -0.2, candidates min(budget, vocabulary))",
+        ),
+        ({"name": "chain", "draft_sampling": "release"}, 1, "(budget 64, candidates 64, draft sampling release)"),
+        ({"name": "chain", "draft_sampling": "argmax"}, 1, "(budget 64, candidates 64, draft sampling argmax)"),
+        ({"name": "chain", "draft_sampling": "release"}, 0, "(budget 64, candidates 64)"),  # nothing is sampled
+    ],
+)
+def test_a_tree_is_described_by_the_settings_it_reads(tree, temperature, shown):
+    knobs = {"budget": 64, "width": 4, "beta": -0.2, "candidates": 64, **tree}
+    config = {"drafter": {"name": "domino"}, "tree": knobs, "decoding": {"temperature": temperature}}
+    assert footer.method(config).endswith(shown)

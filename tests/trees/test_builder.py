@@ -55,6 +55,8 @@ def test_knobs_reach_the_builder():
     assert make_builder(Tree("pruned", width=6, narrow_by_budget=True)).build(made, 0, 3, 2).supertree_size == 6
     shallow = make_builder(Tree("pruned", width=6, beta=-9.0)).build(made, 0, 3, 8)
     assert paths(shallow).keys() != paths(wide).keys()
+    steep = make_builder(Tree("heap", beta=-9.0)).build(made, 0, 3, 8)
+    assert paths(steep).keys() != paths(make_builder(Tree("heap", beta=0.0)).build(made, 0, 3, 8)).keys()
     assert make_builder(Tree("pruned", width=None)).build(made, 0, 3, 5).supertree_size == 15  # W = B
     assert make_builder(Tree("pool", width=2, children=3)).build(made, 0, 3, 8).supertree_size == 3 + 6 + 6
     assert make_builder(Tree("frontier", width=None, children=3)).build(made, 0, 3, 4).supertree_size == 3 + 9 + 12
@@ -92,6 +94,7 @@ BAD = [
     {"name": "frontier", "children": 0},
     {"name": "pruned", "width": 0},
     {"name": "pruned", "beta": 0.5},
+    {"name": "heap", "beta": 0.5},
     {"name": "heap", "child_order": "x"},
 ]
 

@@ -59,6 +59,54 @@ def test_lemma_1_pruned_equals_best_first_on_the_supertree(scoring, beta):
         assert tree.supertree_size == supertree.num_nodes == 20
 
 
+class OnlyThese:
+    """The scores of a supertree's nodes; what it lacks cannot be reached. States are its node indices."""
+
+    path_dependent = True
+
+    def __init__(self, tree) -> None:
+        self.tree, self.num_drafts = tree, int(tree.depths.max())
+
+    def start(self, root):
+        return torch.tensor([0])
+
+    def candidates(self, depth):
+        return self.tree.tokens[self.tree.depths == depth].unique()
+
+    def _child(self, state, depth):
+        """Node below each state for each candidate, int64 [N, K]; 0: none."""
+        tokens = self.candidates(depth)
+        below = (self.tree.parents == state[:, None, None]) & (self.tree.tokens == tokens[:, None])
+        return (below * torch.arange(len(self.tree.tokens))).sum(-1)
+
+    def score(self, state, depth):
+        child, scores = self._child(state, depth), self.tree.scores.double()
+        return torch.where(child > 0, scores[child] - scores[state][:, None], -torch.inf)
+
+    def advance(self, state, depth, parent, token):
+        place = torch.searchsorted(self.candidates(depth), token)
+        return self._child(state[parent], depth).gather(1, place[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
+@pytest.mark.parametrize("beta", [0.0, -0.2, -3.0])
+def test_lemma_1_the_heap_with_the_same_beta_prunes_the_same_supertree(scoring, beta):
+    differ = []
+    for seed in range(4):
+        builder = PrunedBuilder(ALL, 4, beta)
+        made = scorer(scoring, seed, 5, 8, prefix=seed % 2)
+        supertree = builder.supertree(made, 0, 5, 9)
+        heap = HeapBuilder(ALL, beta=beta).build(OnlyThese(supertree), 0, 5, 9).validate(9)
+        tree = builder.build(made, 0, 5, 9)
+        assert paths(heap).keys() == paths(tree).keys()
+        assert paths(heap) == pytest.approx(paths(tree), abs=1e-5)  # path scores are without the bonus
+        # A supertree as wide as the budget holds what the heap would take of all there is.
+        whole = HeapBuilder(ALL, beta=beta).build(made, 0, 5, 9)
+        assert paths(PrunedBuilder(ALL, 9, beta).build(made, 0, 5, 9)).keys() == paths(whole).keys()
+        differ.append(paths(whole).keys() != paths(HeapBuilder(ALL).build(made, 0, 5, 9)).keys())
+    assert any(differ) or beta > -1  # control: the heap does read beta
+
+
 @pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
 @pytest.mark.parametrize("seed", range(4))
 def test_width_of_the_budget_with_all_children_equals_the_heap(scoring, seed):

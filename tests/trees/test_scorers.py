@@ -62,6 +62,46 @@ def test_scores_are_the_formulas(scoring, candidates, normalise, columns):
         state = made.advance(state, depth, torch.tensor([0]), worst)
 
 
+@pytest.mark.parametrize("normalise", ["candidates", "vocab"])
+@pytest.mark.parametrize("columns", [None, COLUMNS])
+def test_a_static_menu_is_the_best_of_the_corrected_rows(columns, normalise):
+    """Table 2's arm: Domino's chain over the whole draft vocabulary, then the K best of each corrected row."""
+    block, head = drafter(3, 3, 10, prefix=1, columns=columns, scale=0.5)
+    made = make_scorer("static", block, head, 0, candidates=2, normalise=normalise, menu=4)
+    ids = torch.arange(10) if columns is None else torch.tensor(columns)
+    state, chain, outside = made.start(0), (), False
+    for depth in range(1, 4):
+        logits = corrected_rows(block, head, chain, depth)
+        order = logits.argsort(descending=True)[:4]
+        assert torch.equal(made.candidates(depth), ids[order])
+        expected = logits[order] - torch.logsumexp(logits if normalise == "vocab" else logits[order], 0)
+        torch.testing.assert_close(made.score(state, depth)[0].double(), expected, atol=2e-5, rtol=0)
+        chain = (*chain, ids[order[0]].item())
+        outside = outside or not set(order.tolist()) <= set(block.logits[depth - 1].topk(4).indices.tolist())
+    assert outside, "the correction must bring in a token that base logits would have left out"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("candidates", [4, "all"])
+@pytest.mark.parametrize("ask", ["score", "best", "top"])
+def test_one_bad_correction_is_seen(monkeypatch, ask, candidates, bad):
+    made = scorer("conditional", 3, 3, 9, candidates=candidates)
+    state = made.start(0).expand(3, -1)
+    arguments = (state, 2, 2) if ask == "top" else (state, 2)
+    getattr(made, ask)(*arguments)
+    assert made.finite()
+    right = made._head.correction
+
+    def poisoned(prepared, state, depth):
+        correction = right(prepared, state, depth)
+        correction[1, -1] = bad
+        return correction
+
+    monkeypatch.setattr(made._head, "correction", poisoned)
+    getattr(made, ask)(*arguments)
+    assert not made.finite()
+
+
 def test_many_nodes_at_once_equal_one_at_a_time():
     made = scorer("conditional", 5, 2, 8, candidates=4)
     tokens = made.candidates(1)

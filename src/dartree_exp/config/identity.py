@@ -16,11 +16,11 @@ HASH_DIGITS = 12
 _NOT_RESULTS = ("output", "force", "tracker", "record", "sweep", "method")
 _NOT_READ = {
     "chain": ("width", "beta"),
-    "heap": ("width", "beta"),
-    "fixed": ("width", "beta"),
-    "pruned": (),
-    "pool": ("beta", "child_order", "narrow_by_budget"),
-    "frontier": ("beta", "child_order", "narrow_by_budget"),
+    "heap": ("width", "draft_sampling"),
+    "fixed": ("width", "beta", "draft_sampling"),
+    "pruned": ("draft_sampling",),
+    "pool": ("beta", "child_order", "narrow_by_budget", "draft_sampling"),
+    "frontier": ("beta", "child_order", "narrow_by_budget", "draft_sampling"),
 }
 _NOT_READ_BY_BUDGET = {"fixed": ("threshold",), "confidence": ()}
 _PLAIN = ("drafter", "tree", "budget")
@@ -56,6 +56,11 @@ def unread_keys(config: Config, keys: list[str]) -> list[str]:
     return [key for key in keys if key in unread]
 
 
+def reads(tree: str, knob: str) -> bool:
+    """Whether a tree of this name reads the setting tree.<knob>; one of an unknown name may read all."""
+    return knob not in _NOT_READ.get(tree, ())
+
+
 def method_name(config: Config) -> str:
     """The name under which a run appears: the declared one, unless that is a published name its parts do not earn."""
     if config.method is not None and (config.method == "ar" or config.method not in METHODS):
@@ -80,6 +85,8 @@ def _relevant(config: Config) -> dict[str, Any]:
         del plain["tree"][name]
     for name in _NOT_READ_BY_BUDGET[config.budget.name]:
         del plain["budget"][name]
+    if not config.decoding.temperature:  # nothing is sampled
+        plain["tree"].pop("draft_sampling", None)
     if config.method == "ar":
         for name in _PLAIN:
             del plain[name]

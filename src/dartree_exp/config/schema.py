@@ -109,7 +109,7 @@ class TreeConfig:
         low=1,
         high=MOST_NODES,
     )
-    beta: float = knob("depth bonus per level when pruning (pruned)", high=0.0)
+    beta: float = knob("depth bonus per level: when pruning (pruned), or of the entry to pop next (heap)", high=0.0)
     candidates: int | str = knob(
         "K: token ids considered per depth; all: the whole vocabulary", allowed=("all",), low=1
     )
@@ -120,7 +120,13 @@ class TreeConfig:
         allowed=("candidates", "vocab", "vocab_on_prefix"),
     )
     narrow_by_budget: bool = knob("a budget below K also limits children and width (released DARTree)")
-    candidates_follow_budget: bool = knob("K = min(budget, vocabulary) (DDTree)")
+    candidates_follow_budget: bool = knob(
+        "K = min(budget, vocabulary), of the rows that are scored; candidates is not read (DDTree)"
+    )
+    draft_sampling: str = knob(
+        "drafts at temperature > 0: argmax, or as Domino's release, uncorrected depths drawn at the target's T (chain)",
+        allowed=("argmax", "release"),
+    )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
 
 

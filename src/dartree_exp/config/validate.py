@@ -69,6 +69,17 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head;"
             " use tree.scoring=marginal, or a drafter with a head: drafter=domino, dspark, dspark_gated, dspark_rnn"
         )
+    if tree.draft_sampling == "release" and (tree.name, tree.scoring, drafter.head) != ("chain", "conditional", "gru"):
+        yield (
+            f"tree.draft_sampling=release: only Domino's chain samples drafts (tree=chain, tree.scoring=conditional,"
+            f" drafter.head=gru), this is tree={tree.name}, tree.scoring={tree.scoring}, drafter.head={drafter.head};"
+            " use tree.draft_sampling=argmax"
+        )
+    if tree.scoring == "static" and tree.candidates_follow_budget and tree.normalise == "vocab_on_prefix":
+        yield (
+            "tree.normalise=vocab_on_prefix: with tree.scoring=static and tree.candidates_follow_budget=true"
+            " all depths are normalised alike; allowed: candidates, vocab"
+        )
     if config.budget.name == "confidence" and drafter.head not in CONFIDENT_HEADS:
         yield (
             f"budget=confidence: drafter={drafter.name} with drafter.head={drafter.head} has no confidence head;"
@@ -129,5 +140,10 @@ def _check_checkpoint(path: str, config: Config) -> None:
     wrong = wrong_head(head, config.drafter.head)
     if wrong is not None:
         raise ConfigError(f"drafter.head={config.drafter.head}: the checkpoint {path} {wrong}")
+    if config.tree.draft_sampling == "release" and not getattr(head, "pure_draft_prefix_len", 0):
+        raise ConfigError(
+            f"tree.draft_sampling=release: the checkpoint {path} corrects every depth (pure_draft_prefix_len 0), so that"
+            " nothing is sampled; use tree.draft_sampling=argmax"
+        )
     if config.budget.name == "confidence" and not (isinstance(head, MarkovHeadConfig) and head.enable_confidence_head):
         raise ConfigError(f"budget=confidence: the checkpoint {path} has no confidence head; use budget=fixed")

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dartree_exp.config.identity import reads
 from dartree_exp.metrics import METRICS
 from dartree_exp.records import Run
 from dartree_exp.records.environment import code_version
 from dartree_exp.stats import LEVEL, REPLICATES
 
-_KNOBS = ("budget", "width", "beta", "candidates")
+_KNOBS = ("budget", "width", "beta", "candidates", "draft_sampling")
 ROW_INVARIANT = (
     "only exact passes here: the warm-up found that a row's bits do not depend on the number of rows beside it "
     "(row_invariant), so rounding explains no difference"
@@ -66,8 +67,13 @@ def setup(config: Mapping[str, Any]) -> str:
 def method(config: Mapping[str, Any]) -> str:
     """Drafter and tree in one line, with the knobs that the tree reads."""
     tree = setting(config, "tree") or {}
-    names = ("budget", "candidates") if tree.get("name") in ("chain", "heap", "fixed") else _KNOBS
-    knobs = ", ".join(f"{name} {tree[name]}" for name in names if tree.get(name) is not None)
+    values = dict(tree)
+    if tree.get("candidates_follow_budget"):
+        values["candidates"] = "min(budget, vocabulary)"
+    if not setting(config, "decoding.temperature"):
+        values["draft_sampling"] = None  # nothing is sampled
+    names = (name for name in _KNOBS if reads(str(tree.get("name")), name) and values.get(name) is not None)
+    knobs = ", ".join(f"{name.replace('_', ' ')} {values[name]}" for name in names)
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
 
 

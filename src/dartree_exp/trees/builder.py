@@ -47,7 +47,7 @@ def make_builder(tree: TreeConfig) -> Builder:
     if tree.name == "chain":
         return ChainBuilder()
     if tree.name == "heap":
-        return HeapBuilder(children)
+        return HeapBuilder(children, beta=tree.beta)
     if tree.name == "fixed":
         return FixedBuilder(children)
     if tree.name == "pruned":

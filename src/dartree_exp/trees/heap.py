@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dartree_exp.trees.children import Children
+from dartree_exp.trees.prune import check_beta
 from dartree_exp.trees.scorer import Scorer, levels
 from dartree_exp.trees.tree import DraftTree
 
@@ -42,48 +43,52 @@ class Menu(NamedTuple):
 
 
 class HeapBuilder:
-    """Pops the best open entry until the budget is spent.
+    """Pops the best open entry, by path score + beta * depth, until the budget is spent.
 
     Successors are opened lazily: a popped node opens its next sibling and its best child, which gives the order of the
-    full heap since neither can come before the popped entry. Path scores are sums in double precision.
+    full heap since neither can come before the popped entry: for beta <= 0 no key rises along a path (arXiv 2608.13524,
+    Lemma 1). Path scores are sums in double precision, without the depth bonus.
 
     ties: `rank_tuple` or `insertion`; None takes the rule of the published method: insertion order (DominoTree) for
     path-dependent scorers, the rank tuple (DDTree) for the others. Ranks are places in the node's own menu.
     """
 
-    def __init__(self, children: Children, ties: str | None = None) -> None:
+    def __init__(self, children: Children, ties: str | None = None, beta: float = 0.0) -> None:
+        check_beta(beta)
         if ties is not None and ties not in TIE_RULES:
             raise ValueError(f"unknown tie rule {ties!r}: {' or '.join(TIE_RULES)}")
         self._children = children
+        self._beta = beta
         self._ties = ties
 
     def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        """The `budget` most likely prefixes of at most `depth_limit` tokens, in the order of popping."""
+        """The `budget` best prefixes of at most `depth_limit` tokens, in the order of popping."""
         limit = levels(scorer, depth_limit, budget)
         tie = TIE_RULES[self._ties or ("insertion" if scorer.path_dependent else "rank_tuple")]
         menus = (_PathMenus if scorer.path_dependent else _SharedMenus)(scorer, root, limit, budget, self._children)
 
         tokens, parents, depths, scores, ranks = [root], [-1], [0], [0.0], [-1]
         paths: list[Ties] = [()]
-        open_entries: list[tuple[float, Ties, int, int]] = []  # (-score, tie key, parent, place in its menu)
+        open_entries: list[tuple[float, Ties, int, int, float]] = []  # -key, tie key, parent, place in its menu, score
 
         def push(parent: int, place: int) -> None:
             menu = menus.of(parent)
             if place < len(menu.scores):
                 score = scores[parent] + menu.scores[place]
-                heappush(open_entries, (-score, tie(paths[parent], parent, place), parent, place))
+                key = score + self._beta * (depths[parent] + 1)
+                heappush(open_entries, (-key, tie(paths[parent], parent, place), parent, place, score))
 
         if limit:
             push(0, 0)
         while open_entries and len(tokens) <= budget:
-            score, path, parent, place = heappop(open_entries)
+            _, path, parent, place, score = heappop(open_entries)
             menu = menus.of(parent)
             node = len(tokens)
             tokens.append(menu.tokens[place])
             ranks.append(menu.ranks[place])
             parents.append(parent)
             depths.append(depths[parent] + 1)
-            scores.append(-score)
+            scores.append(score)
             paths.append(path)
             if node == budget:
                 break

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.children import Children
-from dartree_exp.trees.prune import best_nodes, subtree
+from dartree_exp.trees.prune import best_nodes, check_beta, subtree
 from dartree_exp.trees.scorer import Scorer, levels
 from dartree_exp.trees.tree import DraftTree, Ledger
 
@@ -87,8 +87,7 @@ class PrunedBuilder(LevelwiseBuilder):
     """
 
     def __init__(self, children: Children, width: int | None, beta: float) -> None:
-        if beta > 0:
-            raise ValueError(f"beta = {beta}: a positive depth bonus can keep a node without its parent; use beta <= 0")
+        check_beta(beta)
         if width is not None and width < 1:
             raise ValueError(f"width = {width}: at least one node per depth")
         super().__init__(children)

@@ -82,6 +82,9 @@ class BlockScorer(ABC):
         self.table = table
         self.num_drafts = table.num_drafts
 
+    def finite(self) -> bool:
+        return True
+
     @abstractmethod
     def rows(self, state: Tensor, depth: int) -> Tensor:
         """Log-probabilities [N, K] in base order; [N, Vd] in column order where the table is whole."""
@@ -102,6 +105,10 @@ class BlockScorer(ABC):
         log_probs, places, _ = candidate_select(self.rows(state, depth), min(count, self.table.count))
         tokens, ranks = self._at(places, depth)
         return tokens, log_probs, ranks
+
+    def token(self, place: Tensor, depth: int) -> Tensor:
+        """Target ids of entries `place` (int64, any shape) of a row of `depth`."""
+        return self.table.column_ids[place] if self.table.whole else self.candidates(depth)[place]
 
     def _at(self, place: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         """Tokens and ranks of entries `place` (int64, any shape) of a row.

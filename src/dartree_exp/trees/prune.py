@@ -11,6 +11,12 @@ from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.tree import DraftTree
 
 
+def check_beta(beta: float) -> None:
+    """Raise ValueError for a depth bonus under which a node may outrank its own parent."""
+    if beta > 0:
+        raise ValueError(f"beta = {beta}: a positive depth bonus can keep a node without its parent; use beta <= 0")
+
+
 def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Tensor:
     """Node indices, int64 [B], of the `budget` best non-root nodes by score + beta * depth, best first.
 

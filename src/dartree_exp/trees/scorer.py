@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
@@ -9,6 +10,10 @@ from torch import Tensor
 if TYPE_CHECKING:
     from dartree_exp.drafters.block import Block
     from dartree_exp.drafters.heads import CorrectionHead
+
+
+Draw = Callable[[Tensor, int], Tensor]
+"""(logits [M], depth) -> int64 []: the place of a token drawn from softmax(logits / T), by noise of the round and depth."""
 
 
 class Scorer(Protocol):
@@ -45,6 +50,9 @@ class Scorer(Protocol):
     def advance(self, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
         """States [M, ...] of new nodes at `depth`: token [M] read below row parent [M] of `state`."""
 
+    def finite(self) -> bool:
+        """Whether no corrected logit so far was NaN or infinite; reads the device. Base logits are not its business."""
+
 
 def levels(scorer: Scorer, depth_limit: int, budget: int) -> int:
     """How many levels a tree of `budget` nodes may have: none for budget 0. Raises ValueError for a negative budget."""
@@ -61,23 +69,32 @@ def make_scorer(
     *,
     candidates: int | str,
     normalise: str = "candidates",
+    menu: int | None = None,
+    draw: Draw | None = None,
 ) -> Scorer:
     """The scorer of one round.
 
     scoring: `marginal` (base logits: DFlash, DDTree), `static` (the head along its own greedy chain: one menu per
     depth) or `conditional` (the head along each node's own path: Domino, DominoTree, DARTree).
     candidates: K, or "all". normalise: what log Z runs over, see `menu.MenuTable`.
+    menu: DDTree's K = min(B, V) best of each depth's scored row; replaces `candidates`, and a static chain then runs over
+    the whole draft vocabulary. draw: conditional only, how a chain drafts its uncorrected depths; None: their best.
     Raises ValueError for an unknown name, or where a head is needed and there is none.
     """
-    from dartree_exp.trees.conditional import ConditionalScorer
+    from dartree_exp.trees.conditional import ConditionalScorer, ReleasedScorer
     from dartree_exp.trees.marginal import MarginalScorer
-    from dartree_exp.trees.static import StaticScorer
+    from dartree_exp.trees.static import CorrectedMarginals, StaticScorer
 
     if scoring == "marginal":
-        return MarginalScorer(block, candidates, normalise)
+        return MarginalScorer(block, menu or candidates, normalise)
     if scoring not in ("static", "conditional"):
         raise ValueError(f"unknown scoring {scoring!r}: marginal, static or conditional")
     if head is None:
         raise ValueError(f"scoring={scoring} needs a drafter with a correction head; this one has none")
-    conditional = ConditionalScorer(block, head, candidates, normalise)
+    if scoring == "static" and menu is not None:
+        whole = ConditionalScorer(block, head, "all", "vocab")
+        return CorrectedMarginals(block, whole, root, menu, normalise)
+    if scoring == "conditional" and draw is not None:
+        return ReleasedScorer(block, head, menu or candidates, normalise, draw)
+    conditional = ConditionalScorer(block, head, menu or candidates, normalise)
     return conditional if scoring == "conditional" else StaticScorer(conditional, root)

@@ -59,9 +59,12 @@ class Sampler:
             keep = keep & torch.zeros_like(keep).index_put((order,), nucleus)
         return keep
 
-    def noise(self, position: int, size: int) -> np.ndarray:
-        """float64 [size] Gumbel noise of an absolute position; entry i belongs to token id i, whatever `size` is."""
-        bits = np.random.Philox(key=np.array(self._key, dtype=np.uint64), counter=[0, 0, 0, position])
+    def noise(self, position: int, size: int, stream: int = 0) -> np.ndarray:
+        """float64 [size] Gumbel noise of an absolute position; entry i belongs to token id i, whatever `size` is.
+
+        stream: 0 is the target's; others are independent of it.
+        """
+        bits = np.random.Philox(key=np.array(self._key, dtype=np.uint64), counter=[0, 0, stream, position])
         uniform = np.random.Generator(bits).random(size).clip(min=2.0**-54)  # exactly 0 would give infinite noise
         return -np.log(-np.log1p(-uniform))
 
@@ -83,3 +86,22 @@ class Sampler:
             return int(logits.argmax())
         logits = logits.double()
         return int(self.scores(logits, position).masked_fill(~self.kept(logits), -torch.inf).argmax())
+
+
+@dataclass(frozen=True)
+class DraftDraws:
+    """Draws of a drafter's own tokens in one round, from softmax(logits / T) at the target's temperature.
+
+    The noise is keyed like the target's, by the root's position `start` and the depth as the stream, and is independent
+    of it. top-k and top-p shape the target's law alone.
+    """
+
+    sampler: Sampler
+    start: int
+
+    def __call__(self, logits: Tensor, depth: int) -> Tensor:
+        """int64 []: the place drawn of logits [M] at a depth >= 1; the best one where the target is greedy."""
+        if self.sampler.greedy:
+            return logits.argmax()
+        noise = torch.from_numpy(self.sampler.noise(self.start, logits.numel(), stream=depth)).to(logits.device)
+        return (logits.double() / self.sampler.temperature + noise).argmax()

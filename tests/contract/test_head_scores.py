@@ -1,0 +1,37 @@
+"""A correction head that yields NaN or infinity is named, whatever builds the tree; it never passes for a weak one."""
+
+import copy
+import math
+
+import pytest
+import torch
+from contract_support import DRAFTING
+
+from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.walk import NonFiniteLogitsError
+
+WITH_HEAD = [name for name, drafting in DRAFTING.items() if drafting.head is not None]
+
+
+def output_row(head):
+    return head.output[7]
+
+
+def state_weight(head):
+    return next(iter(head.parameters()))
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+@pytest.mark.parametrize("where", [output_row, state_weight])
+@pytest.mark.parametrize("method", WITH_HEAD)
+def test_a_head_that_is_not_finite_is_named(make_case, method, where, poison):
+    case = make_case(method, "tree.candidates=all")
+    case.drafted(cap=4)  # control: as it is, nothing is wrong
+    case.drafter.head = head = copy.deepcopy(case.drafter.head)
+    with torch.no_grad():
+        where(head).fill_(poison)
+    message = (
+        rf"correction head of drafter 'noisy' \({type(head).__name__}\) gave NaN or infinite .*round 0, sample 'x'"
+    )
+    with pytest.raises(NonFiniteLogitsError, match=message):
+        case.drafted(sampler=Sampler(sample_id="x"), cap=4)

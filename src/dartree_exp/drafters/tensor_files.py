@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -13,6 +16,7 @@ from dartree_exp.drafters.values import CheckpointError
 from dartree_exp.models.weight_files import FLOATS, WEIGHTS, headers, non_finite
 from dartree_exp.models.weight_files import weight_files as files_of
 from dartree_exp.reading import UnreadableError
+from dartree_exp.records.files import explained
 
 LEGACY_PREFIX = "logit_head."  # of Domino's head before its release
 RESTRICTION = "t2d"
@@ -50,11 +54,29 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Put the weights file in place whole or not at all."""
+    """Put the weights file in place whole or not at all. Raises RecordError, where the disk is full for instance."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{WEIGHTS}.partial"
-    save_file(tensors, partial, metadata={"format": "pt"})
-    partial.replace(folder / WEIGHTS)
+    write_whole(folder / WEIGHTS, tensors, {"format": "pt"})
+
+
+def write_whole(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    """One safetensors file, put in place whole or not at all. Raises RecordError, where the disk is full for instance."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with explained(path):
+        try:
+            save_file(tensors, str(part), metadata=header)
+            os.replace(part, path)
+        except (OSError, SafetensorError) as error:
+            part.unlink(missing_ok=True)
+            raise _system_error(error) from error
+
+
+def _system_error(error: OSError | SafetensorError) -> OSError:
+    """What safetensors wraps: its error has the system's number in its text alone."""
+    if isinstance(error, OSError):
+        return error
+    found = re.search(r"os error (\d+)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 
 
 def check_tensors(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:

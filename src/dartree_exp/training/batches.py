@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from dartree_exp.training.errors import InputError
 from dartree_exp.training.forward import BlockInputs
 from dartree_exp.training.shards import read_shard, shard_path
 
@@ -87,7 +88,7 @@ class Order:
     def take(self, count: int) -> list[int]:
         """The next `count` samples; a new epoch starts where the old one runs out."""
         if not self.known:
-            raise RuntimeError("no sample to train on")
+            raise InputError("no captured sample to train on: only shard 0, which is held out, or outputs too short")
         while len(self.queue) < count:
             rest, self.queue = self.queue, []
             self.epoch += 1

@@ -20,8 +20,9 @@ from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.command import Parser, natural, output, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.features import FeatureForward
-from dartree_exp.training.provenance import begin_features, target_folder, target_record
+from dartree_exp.training.provenance import begin_features, target_record
 from dartree_exp.training.shards import shard_path, write_shard
+from dartree_exp.training.target import check_samples, read_target_config, target_folder
 
 FREE_MARGIN = 2 * 1024**3  # bytes left for everything else on the disk
 
@@ -87,8 +88,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     target = target_folder(args.target)
+    samples = load_samples(args.data)
+    check_samples(samples, read_target_config(target), args.data)
+    groups = plan_shards(samples, args.holdout, args.shard_size, args.seed)[: args.limit]
     forward = FeatureForward(target, tuple(args.taps), bf16=cpu_has_bf16())
-    groups = plan_shards(load_samples(args.data), args.holdout, args.shard_size, args.seed)[: args.limit]
     args.out.mkdir(parents=True, exist_ok=True)
     todo = [i for i in range(len(groups)) if not shard_path(args.out, i).exists()]
     need, free = (

@@ -7,7 +7,6 @@ both from the run's records. This command writes them again, with what `training
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 from dartree_exp.drafters.backbone_ref import WEIGHTS
 from dartree_exp.errors import UserError
 from dartree_exp.models.fetch import sha256_of
-from dartree_exp.records.files import read_json, write_atomic, write_json
+from dartree_exp.reading import read_object
+from dartree_exp.records.files import iter_lines, write_atomic, write_json
 from dartree_exp.training.card_text import render
 from dartree_exp.training.command import Parser, output, run
 from dartree_exp.training.corpus import load_samples, split_holdout
@@ -33,9 +33,11 @@ def stages(run: Path) -> list[dict[str, Any]]:
     What a checkpoint cannot know, such as settings changed at a resume, is taken from the run's `notes.txt`, if it has one.
     """
     if (run / CARD).exists():  # exported: a run took its backbone
-        return [s for s in read_json(run / CARD)["stages"] if s["stage"] == "backbone"]
+        return [s for s in read_card(run)["stages"] if s["stage"] == "backbone"]
     meta = require_state(run)[1]
-    curve = [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
+    curve = list(iter_lines(run / "curve.jsonl"))
+    if not curve:
+        raise UserError(f"{run}: no curve.jsonl, the run was not validated yet")
     mine = {
         "stage": meta["settings"]["stage"],
         "settings": meta["settings"],
@@ -52,6 +54,14 @@ def stages(run: Path) -> list[dict[str, Any]]:
     }
     before = run / "init.txt"
     return [*(stages(Path(before.read_text().strip())) if before.exists() else []), mine]
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card.json of an exported folder. Raises UserError."""
+    card = read_object(folder / CARD)
+    if missing := {"stages", "weights", "parameters", "target", "data"} - card.keys():
+        raise UserError(f"{folder / CARD}: lacks {', '.join(sorted(missing))}; export again")
+    return card
 
 
 def data_card(data: Path, holdout: int, seed: int, recorded: dict[str, Any] | None) -> dict[str, Any]:
@@ -80,14 +90,14 @@ def data_card(data: Path, holdout: int, seed: int, recorded: dict[str, Any] | No
 def weights_card(folder: Path) -> dict[str, Any]:
     """The weights file of a drafter folder: name, size, sha256, and the dtype its config states."""
     weights = folder / WEIGHTS
-    dtype = read_json(folder / "config.json").get("dtype")
+    dtype = read_object(folder / "config.json").get("dtype")
     return {"file": weights.name, "bytes": weights.stat().st_size, "sha256": sha256_of(weights), "dtype": dtype}
 
 
 def add_measured(card: dict[str, Any], key: str, path: Path, weights: list[str]) -> None:
     """Put a measurement into the card. Raises UserError where it is of other weights or does not say of which."""
-    measured = read_json(path)
-    if not isinstance(measured, dict) or measured.get("weights") != weights:
+    measured = read_object(path)
+    if measured.get("weights") != weights:
         raise UserError(f"--{key} {path}: was not measured on these weights; run {MEASURED[key]} on this folder")
     card[key] = measured
 
@@ -105,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quote", nargs="*", help="sentences from the README of the text, quoted as such")
     parser.add_argument("--out", type=output, required=True, help="folder for card.json and card.md")
     args = parser.parse_args(argv)
-    card = read_json(args.drafter / CARD)
+    card = read_card(args.drafter)
     found = weights_card(args.drafter)
     if found["sha256"] != card["weights"]["sha256"]:
         raise UserError(f"{args.drafter}: {CARD} belongs to other weights than {WEIGHTS}")

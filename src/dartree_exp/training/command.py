@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import dartree_exp
-from dartree_exp.errors import UserError
+from dartree_exp.errors import RunError, UserError
 from dartree_exp.training.errors import first_line
 
 PACKAGE = Path(dartree_exp.__file__).resolve().parent
@@ -43,7 +43,8 @@ def run(main: Callable[[list[str] | None], int], argv: list[str] | None = None) 
         return main(argv)
     except UserError as error:
         cause = error.__cause__
-        code = FAILURE if isinstance(cause, OSError) and cause.errno in _NO_SPACE else MISTAKE
+        failed = isinstance(error, RunError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)
+        code = FAILURE if failed else MISTAKE
         return _say(first_line(error), code)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -8,10 +8,14 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from dartree_exp.training.errors import InputError, first_line
 
 
 @dataclass(frozen=True)
@@ -32,22 +36,41 @@ def load_samples(path: Path) -> list[Sample]:
     """All samples of a .jsonl or .jsonl.gz file, in file order.
 
     Raises:
-        ValueError: a line that is not such an object, with its number, or a repeated id.
+        InputError: not such a file, a line that is not such an object, with its number, or a repeated id.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
     samples, seen = [], set()
-    with opener(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                sample = Sample(row["id"], row["domain"], row["prompt_ids"], row["output_ids"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: not a generated sample ({error!r})") from error
-            if sample.id in seen:
-                raise ValueError(f"{path}, line {number}: id {sample.id!r} occurs twice")
-            seen.add(sample.id)
-            samples.append(sample)
+    for number, line in read_lines(path):
+        try:
+            row = json.loads(line)
+            sample = Sample(row["id"], row["domain"], row["prompt_ids"], row["output_ids"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}, line {number}: not a generated sample ({first_line(error)})") from error
+        if not (isinstance(sample.id, str) and isinstance(sample.domain, str)):
+            raise InputError(f"{path}, line {number}: id and domain must be text")
+        if not (_are_ids(sample.prompt_ids) and _are_ids(sample.output_ids)):
+            raise InputError(f"{path}, line {number}: prompt_ids and output_ids must be lists of token ids, not empty")
+        if sample.id in seen:
+            raise InputError(f"{path}, line {number}: id {sample.id!r} occurs twice")
+        seen.add(sample.id)
+        samples.append(sample)
+    if not samples:
+        raise InputError(f"{path}: no samples")
     return samples
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, line) of a UTF-8 text, gzipped where its name ends in .gz. Raises InputError."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as lines:
+            yield from enumerate(lines, 1)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        raise InputError(f"{path}: cannot be read ({reason})") from error
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(i) is int and i >= 0 for i in value)
 
 
 def split_holdout(samples: list[Sample], per_domain: int, seed: int) -> tuple[list[Sample], list[Sample]]:
@@ -69,11 +92,11 @@ def split_holdout(samples: list[Sample], per_domain: int, seed: int) -> tuple[li
 def frequent_ids(samples: Iterable[Sample], count: int) -> list[int]:
     """The `count` most frequent output ids, ascending: what the drafter's softmax is restricted to.
 
-    Ties go to the smaller id. Raises ValueError if fewer distinct ids occur.
+    Ties go to the smaller id. Raises InputError if fewer distinct ids occur.
     """
     seen: Counter[int] = Counter()
     for sample in samples:
         seen.update(sample.output_ids)
     if len(seen) < count:
-        raise ValueError(f"vocab = {count}: the text has only {len(seen)} distinct ids")
+        raise InputError(f"vocab = {count}: the text has only {len(seen)} distinct ids")
     return sorted(sorted(seen, key=lambda i: (-seen[i], i))[:count])

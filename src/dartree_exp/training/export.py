@@ -17,21 +17,23 @@ from torch import Tensor, nn
 
 from dartree_exp.drafters.checkpoint import read_checkpoint, save_drafter, save_head
 from dartree_exp.errors import UserError
-from dartree_exp.records.files import read_json
+from dartree_exp.reading import read_object
 from dartree_exp.training.card import data_card, stages, weights_card, write_card
 from dartree_exp.training.command import Parser, output, positive, run
+from dartree_exp.training.errors import InputError
 from dartree_exp.training.exported import full_head
 from dartree_exp.training.model import DraftModel, build_model
-from dartree_exp.training.provenance import target_folder, target_record
+from dartree_exp.training.provenance import target_record
 from dartree_exp.training.settings import from_json
 from dartree_exp.training.state import require_state
+from dartree_exp.training.target import target_folder
 
 
 def load_run(run: Path, target: Path) -> tuple[DraftModel, Tensor, dict]:
     """(model with the averaged weights, drafting ids int64 [Vd], checkpoint meta) of a run folder.
 
     Raises:
-        FileNotFoundError: no checkpoint in the folder.
+        InputError: no checkpoint in the folder.
     """
     tensors, meta = require_state(run)
     model = build_model(target, from_json(meta["settings"]), tensors["model"]["feature_scale"])
@@ -43,7 +45,7 @@ def load_run(run: Path, target: Path) -> tuple[DraftModel, Tensor, dict]:
 def export(run: Path, out: Path, target: Path, card: dict, backbone: Path | None = None) -> None:
     """Write config.json, model.safetensors (bfloat16), card.json and card.md.
 
-    backbone: see the module's text. Raises ValueError where the run's head was not trained on that one.
+    backbone: see the module's text. Raises InputError where the run's head was not trained on that one.
     """
     model, ids, _ = load_run(run, target)
     head = full_head(model.head, ids, model.config.vocab_size)
@@ -64,18 +66,18 @@ def export(run: Path, out: Path, target: Path, card: dict, backbone: Path | None
         "weights": weights_card(out),
     }
     if backbone is not None:
-        card["backbone"] = read_json(out / "config.json")["backbone"]
+        card["backbone"] = read_object(out / "config.json")["backbone"]
     write_card(out, card)
 
 
 def _same_backbone(mine: nn.Module, ids: Tensor, folder: Path) -> None:
     stored = read_checkpoint(folder)
     if stored.vocab_ids is None or not torch.equal(stored.vocab_ids, ids):
-        raise ValueError(f"{folder}: drafts over other ids than this run")
+        raise InputError(f"{folder}: drafts over other ids than this run")
     theirs = stored.backbone.state_dict()
     for name, value in mine.state_dict().items():
         if not torch.equal(value.to(theirs[name].dtype), theirs[name]):
-            raise ValueError(f"{folder}: is not the backbone this run's head was trained on ({name} differs)")
+            raise InputError(f"{folder}: is not the backbone this run's head was trained on ({name} differs)")
 
 
 def _size(module: nn.Module) -> int:

@@ -6,12 +6,14 @@ fused projections, and no work above the last tapped layer. Taps follow `target_
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from dartree_exp.training.target import WEIGHTS, check_taps, read_target_config, reading_weights
 
 
 def rope_tables(length: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -33,10 +35,12 @@ class LlamaStack:
     def __init__(self, folder: Path, depth: int | None = None) -> None:
         from safetensors.torch import load_file
 
-        config = json.loads((folder / "config.json").read_text())
-        if config["model_type"] != "llama":
-            raise ValueError(f"{folder}: model_type {config['model_type']!r}; the batched forward reads 'llama'")
-        state = load_file(str(folder / "model.safetensors"))
+        config = read_target_config(folder)
+        with reading_weights(folder):
+            state = load_file(str(folder / WEIGHTS))
+            self._take(config, state, config["num_hidden_layers"] if depth is None else depth)
+
+    def _take(self, config: dict[str, Any], state: dict[str, Tensor], count: int) -> None:
         self.config = config
         self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         self.head_dim, self.hidden_size = config["head_dim"], config["hidden_size"]
@@ -45,7 +49,6 @@ class LlamaStack:
         self.norm = state["model.norm.weight"].float()
         self.head = state.get("lm_head.weight", self.embed).float()
         self.cos, self.sin = rope_tables(config["max_position_embeddings"], self.head_dim, config["rope_theta"])
-        count = self.num_layers if depth is None else depth
         self.layers = [self._fused(state, f"model.layers.{i}.") for i in range(count)]
 
     @staticmethod
@@ -83,10 +86,9 @@ class FeatureForward(LlamaStack):
     """Tapped hidden states of whole sequences; `bf16`: with bfloat16 products, three times the speed where in hardware."""
 
     def __init__(self, folder: Path, taps: tuple[int, ...], bf16: bool = False) -> None:
+        check_taps(taps, read_target_config(folder))
         super().__init__(folder, max(taps) + 1)
         self.bf16 = bf16
-        if not all(0 <= tap < self.num_layers - 1 for tap in taps):
-            raise ValueError(f"taps {taps} must lie in 0..{self.num_layers - 2}")
         self.taps = taps
 
     @torch.inference_mode()

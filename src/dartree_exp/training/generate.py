@@ -17,9 +17,11 @@ import torch
 
 from dartree_exp.training.batched import greedy
 from dartree_exp.training.command import Parser, output_file, positive, run
+from dartree_exp.training.errors import InputError, first_line
 from dartree_exp.training.features import LlamaStack
 from dartree_exp.training.prompts import TrainingPrompt, load_prompts, load_texts, render, without
-from dartree_exp.training.provenance import begin_text, file_record, finish_text, target_folder, target_record
+from dartree_exp.training.provenance import begin_text, file_record, finish_text, target_record
+from dartree_exp.training.target import target_folder
 
 
 def finished(out: Path) -> set[str]:
@@ -39,7 +41,7 @@ def finished(out: Path) -> set[str]:
         good += len(line)
     if good < len(data):
         if b"\n" in data[good:].rstrip(b"\n"):
-            raise ValueError(f"{out}: unreadable line {data[:good].count(10) + 1} before the end; not a torn write")
+            raise InputError(f"{out}: unreadable line {data[:good].count(10) + 1} before the end; not a torn write")
         os.truncate(out, good)
     return done
 
@@ -85,11 +87,23 @@ def main(argv: list[str] | None = None) -> int:
     source = {**file_record(args.prompts), "count": len(prompts), "kept_out": len(prompts) - len(wanted)}
     done = finished(args.out)
     record = begin_text(args.out, settings, source)
-    tokenizer = AutoTokenizer.from_pretrained(target)
     stack = LlamaStack(target)
     todo = [p for p in wanted if p.id not in done]
-    batches = plan([(p, render(tokenizer, p.prompt)) for p in todo], args.batch)
-    eos = {stack.config["eos_token_id"]}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(target, local_files_only=True, trust_remote_code=False)
+        batches = plan([(p, render(tokenizer, p.prompt)) for p in todo], args.batch)
+    except Exception as error:  # whatever a damaged tokenizer or its template raises
+        raise InputError(
+            f"--target {target}: the tokenizer or its chat template fails ({first_line(error)})"
+        ) from error
+    eos = stack.config.get("eos_token_id")
+    eos = set(eos) if isinstance(eos, list) else {eos}
+    longest = max((len(ids) for batch in batches for _, ids in batch), default=0)
+    if longest + args.cap > stack.config["max_position_embeddings"]:
+        limit = stack.config["max_position_embeddings"]
+        raise InputError(
+            f"--cap {args.cap}: the longest prompt has {longest} tokens and the target takes {limit} in all"
+        )
     began, tokens, count = time.perf_counter(), 0, 0
     for batch in batches:
         answers = greedy(stack, torch.tensor([ids for _, ids in batch]), args.cap, eos)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from dartree_exp.drafters.heads import Head, make_head
 from dartree_exp.drafters.markov import MarkovHead, RecurrentMarkovHead
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
+from dartree_exp.training.errors import InputError
 from dartree_exp.training.forward import block_hidden
 from dartree_exp.training.losses import (
     LossResult,
@@ -27,6 +27,7 @@ from dartree_exp.training.losses import (
     position_weights,
 )
 from dartree_exp.training.settings import TrainSettings
+from dartree_exp.training.target import WEIGHTS, check_taps, read_target_config, reading_weights
 
 
 class DraftModel(nn.Module):
@@ -76,13 +77,17 @@ def draft_config(target: dict, settings: TrainSettings) -> DFlashConfig:
 
 
 def build_model(folder: Path, settings: TrainSettings, feature_scale: Tensor) -> DraftModel:
-    """Seeded fresh weights; the head starts without a correction.
+    """Seeded fresh weights; the head starts without a correction. Raises UserError for settings the target does not allow.
 
     Projections are normal(0, 1/sqrt(fan-in)), so that the layers' output drowns the mask embedding in the residual stream
     (else every slot starts out predicting the mask token), and the final norm starts small: near-uniform predictions.
     """
     torch.manual_seed(settings.seed)
-    config = draft_config(json.loads((folder / "config.json").read_text()), settings)
+    target = read_target_config(folder)
+    check_taps(settings.taps, target)
+    if settings.mask_token_id >= target["vocab_size"]:
+        raise InputError(f"mask_token_id = {settings.mask_token_id}: the target has {target['vocab_size']} ids")
+    config = draft_config(target, settings)
     head = make_head(settings.head_config, config.hidden_size, config.vocab_size, settings.vocab)
     assert head is not None
     model = DraftModel(config, head, feature_scale, make_confidence(config.head, config.hidden_size))
@@ -124,7 +129,7 @@ def load_vocabulary(folder: Path, ids: list[int], mask_token_id: int) -> Vocabul
     """The target's embedding and lm_head (its embedding where tied), float32."""
     from safetensors import safe_open
 
-    with safe_open(str(folder / "model.safetensors"), framework="pt") as file:
+    with reading_weights(folder), safe_open(str(folder / WEIGHTS), framework="pt") as file:
         embed = file.get_tensor("model.embed_tokens.weight").float()
         tied = "lm_head.weight" not in file.keys()  # noqa: SIM118 (safe_open has no __contains__)
         return Vocabulary.of(embed, embed if tied else file.get_tensor("lm_head.weight").float(), ids, mask_token_id)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dartree_exp.training.corpus import read_lines
+from dartree_exp.training.errors import InputError, first_line
+
 DOMAINS = ("math", "code", "chat")
 
 
@@ -23,19 +26,21 @@ def load_prompts(path: Path) -> list[TrainingPrompt]:
     """All prompts of a file, in order.
 
     Raises:
-        ValueError: a line that is not such an object, an unknown domain, an empty prompt or a repeated id; with its number.
+        InputError: a line that is not such an object, an unknown domain, an empty prompt or a repeated id; with its number.
     """
     prompts, seen = [], set()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in read_lines(path):
         try:
             row = json.loads(line)
             prompt = TrainingPrompt(row["id"], row["domain"], row["prompt"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}: not a prompt ({error!r})") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}, line {number}: not a prompt ({first_line(error)})") from error
+        if not isinstance(prompt.id, str) or not isinstance(prompt.prompt, str):
+            raise InputError(f"{path}, line {number}: id and prompt must be text")
         if prompt.domain not in DOMAINS:
-            raise ValueError(f"{path}, line {number}: domain {prompt.domain!r}; allowed: {', '.join(DOMAINS)}")
+            raise InputError(f"{path}, line {number}: domain {prompt.domain!r}; allowed: {', '.join(DOMAINS)}")
         if not prompt.prompt.strip() or prompt.id in seen:
-            raise ValueError(f"{path}, line {number}: empty prompt or repeated id {prompt.id!r}")
+            raise InputError(f"{path}, line {number}: empty prompt or repeated id {prompt.id!r}")
         seen.add(prompt.id)
         prompts.append(prompt)
     return prompts
@@ -45,17 +50,19 @@ def load_texts(path: Path) -> list[str]:
     """The prompts of a file whose lines have `prompt`, a string, or `turns`, a list of strings (a benchmark's rows).
 
     Raises:
-        ValueError: a line with neither; with its number.
+        InputError: a line with neither; with its number.
     """
     texts: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in read_lines(path):
         try:
             row = json.loads(line)
             found = [row["prompt"]] if "prompt" in row else row["turns"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}: has neither `prompt` nor `turns` ({error!r})") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"{path}, line {number}: has neither `prompt` nor `turns` ({first_line(error)})"
+            ) from error
         if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-            raise ValueError(f"{path}, line {number}: `prompt` must be a string, `turns` a list of strings")
+            raise InputError(f"{path}, line {number}: `prompt` must be a string, `turns` a list of strings")
         texts += found
     return texts
 

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.errors import UserError
-from dartree_exp.models.fetch import SOURCES, cache_folder, ensure, sha256_of
+from dartree_exp.models.fetch import SOURCES, cache_folder, sha256_of
+from dartree_exp.reading import read_object
 from dartree_exp.records.environment import cpu_description, git_commit
-from dartree_exp.records.files import read_json, write_json
+from dartree_exp.records.files import write_json
+from dartree_exp.training.errors import InputError
+from dartree_exp.training.target import EMBEDDED
 
-EMBEDDED = "smollm2_135m"
 FEATURES_RECORD = "about.json"
-
-
-def target_folder(given: Path | None) -> Path:
-    """The folder of `--target`, by default the embedded target's. Raises UserError (FetchError)."""
-    return ensure(EMBEDDED) if given is None else given
 
 
 def target_record(folder: Path) -> dict[str, Any]:
@@ -81,7 +78,7 @@ def begin_text(text: Path, settings: dict[str, Any], prompts: dict[str, Any]) ->
             return None
         record = {**settings, "prompts": [], "machines": []}
     else:
-        record = read_json(path)
+        record = read_object(path)
         refuse_changes(text, record, settings)
     record["prompts"] = [p for p in record["prompts"] if p["sha256"] != prompts["sha256"]] + [prompts]
     record["machines"] = with_machine(record["machines"])
@@ -100,7 +97,7 @@ def text_record(text: Path) -> dict[str, Any] | None:
     path = text_record_path(text)
     if not path.exists():
         return None
-    record = read_json(path)
+    record = read_object(path)
     return record if record.get("content_sha256") == content_sha256(text) else None
 
 
@@ -112,7 +109,7 @@ def begin_features(folder: Path, text: Path, settings: dict[str, Any]) -> None:
     path = folder / FEATURES_RECORD
     wanted = {"text": file_record(text), **settings}
     if path.exists():
-        refuse_changes(folder, read_json(path), wanted)
+        refuse_changes(folder, read_object(path), wanted)
     elif not any(folder.glob("shard_*.safetensors")):
         write_json(path, {**wanted, "generation": text_record(text)})
 
@@ -120,7 +117,12 @@ def begin_features(folder: Path, text: Path, settings: dict[str, Any]) -> None:
 def features_record(folder: Path) -> dict[str, Any] | None:
     """What `capture` recorded; None for features from before there were records."""
     path = folder / FEATURES_RECORD
-    return read_json(path) if path.exists() else None
+    if not path.exists():
+        return None
+    record = read_object(path)
+    if missing := {"text", "target", "taps", "holdout", "seed"} - record.keys():
+        raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; capture into a new folder")
+    return record
 
 
 def refuse_changes(what: Path, record: dict[str, Any], settings: dict[str, Any]) -> None:

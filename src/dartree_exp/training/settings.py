@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from dartree_exp.drafters.head_config import MARKOV_KINDS, GRUHeadConfig, HeadConfig, MarkovHeadConfig
+from dartree_exp.training.errors import InputError, first_line
 
+_ANY = math.inf
+_TINY = 1e-12
+_RANGES = {
+    **dict.fromkeys(("layers", "short_block", "loss_slots", "vocab", "gru_width", "rank", "markov_rank"), (1, _ANY)),
+    **dict.fromkeys(("samples", "anchors", "warmup_steps"), (1, _ANY)),
+    **dict.fromkeys(("pure_prefix", "weight_decay", "mask_token_id"), (0, _ANY)),
+    **dict.fromkeys(("gamma", "lr", "clip"), (_TINY, _ANY)),
+    **dict.fromkeys(("short_until", "base_decay", "ema"), (0, 1)),
+    "block": (2, 1024),
+    "beta2": (0, 1 - _TINY),
+    "seed": (0, 2**63 - 1),
+}
 _MARKOV_TYPES = {kind: released for released, kind in MARKOV_KINDS.items()}
 HEADS = ("gru", *_MARKOV_TYPES)
 
@@ -46,12 +60,21 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not (math.isfinite(value) and low <= value <= high):
+                limits = f"{low:g}..{high:g}" if math.isfinite(high) else f"at least {low:g}"
+                raise InputError(f"{name} = {value}: must be {limits}")
+        if not self.taps or len(set(self.taps)) < len(self.taps) or min(self.taps) < 0:
+            raise InputError(f"taps = {self.taps}: must be distinct layers, at least one")
+        if self.pure_prefix >= self.block:
+            raise InputError(f"pure_prefix = {self.pure_prefix}: must be less than block = {self.block}")
         if self.stage not in ("backbone", "head", "joint"):
-            raise ValueError(f"stage = {self.stage!r}: backbone, head or joint")
+            raise InputError(f"stage = {self.stage!r}: backbone, head or joint")
         if self.head not in HEADS:
-            raise ValueError(f"head = {self.head!r}: {', '.join(HEADS)}")
+            raise InputError(f"head = {self.head!r}: {', '.join(HEADS)}")
         if not 1 <= self.short_block <= self.block:
-            raise ValueError(f"short_block = {self.short_block}: must lie in 1..block = 1..{self.block}")
+            raise InputError(f"short_block = {self.short_block}: must lie in 1..block = 1..{self.block}")
 
     def block_at(self, progress: float) -> int:
         """Slots per block: short blocks for the first part of the run, where they teach as much for half the work."""
@@ -112,8 +135,11 @@ def from_arguments(args: argparse.Namespace) -> TrainSettings:
 
 
 def from_json(stored: dict[str, Any]) -> TrainSettings:
-    """The settings of a checkpoint; what it is too old to know has its default."""
-    return TrainSettings(**{**stored, "taps": tuple(stored["taps"])})
+    """The settings of a checkpoint; what it is too old to know has its default. Raises InputError."""
+    try:
+        return TrainSettings(**{**stored, "taps": tuple(stored["taps"])})
+    except (TypeError, KeyError) as error:
+        raise InputError(f"settings that this version does not know ({first_line(error)})") from error
 
 
 def to_json(settings: TrainSettings) -> dict:

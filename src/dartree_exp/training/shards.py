@@ -8,14 +8,15 @@ the sample ids and the taps, so that a shard of another run is refused rather th
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from dartree_exp.drafters.tensor_files import write_whole
 from dartree_exp.training.corpus import Sample
+from dartree_exp.training.errors import InputError, first_line
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ def shard_path(folder: Path, index: int) -> Path:
 
 
 def write_shard(path: Path, samples: list[Sample], features: Tensor, taps: tuple[int, ...]) -> None:
-    """Write atomically; features float [T, n * hidden] in the order of the samples' tokens."""
-    from safetensors.torch import save_file
-
+    """Write atomically (RecordError where that fails); features float [T, n * hidden] in the order of the samples' tokens."""
     tensors = {
         "ids": torch.tensor([i for s in samples for i in s.ids], dtype=torch.int32),
         "lengths": torch.tensor([len(s.ids) for s in samples], dtype=torch.int32),
@@ -50,19 +49,19 @@ def write_shard(path: Path, samples: list[Sample], features: Tensor, taps: tuple
         "domains": json.dumps([s.domain for s in samples]),
         "taps": json.dumps(list(taps)),
     }
-    part = path.with_suffix(f".{os.getpid()}.part")
-    save_file(tensors, str(part), metadata=header)
-    os.replace(part, path)
+    write_whole(path, tensors, header)
 
 
 def read_shard(path: Path, taps: tuple[int, ...]) -> Shard:
     """Load a shard.
 
     Raises:
-        ValueError: truncated or damaged file, other taps, or counts that do not agree; the message names the file.
+        InputError: no file, a damaged one, other taps, or counts that disagree; the message names the file.
     """
     from safetensors import SafetensorError, safe_open
 
+    if not path.exists():
+        raise InputError(f"{path}: there is no such shard; run dartree_exp.training.capture")
     try:
         with safe_open(str(path), framework="pt") as handle:
             header = handle.metadata()
@@ -70,10 +69,12 @@ def read_shard(path: Path, taps: tuple[int, ...]) -> Shard:
         names, domains = json.loads(header["names"]), json.loads(header["domains"])
         stored = tuple(json.loads(header["taps"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not a whole feature shard ({error}); delete it and capture again") from error
+        raise InputError(
+            f"{path}: not a whole feature shard ({first_line(error)}); delete it and capture again"
+        ) from error
     if stored != taps:
-        raise ValueError(f"{path}: features of layers {stored}, wanted {taps}")
+        raise InputError(f"{path}: features of layers {stored}, wanted {taps}")
     total = int(tensors["lengths"].sum())
     if not (len(tensors["ids"]) == len(tensors["features"]) == total and len(names) == len(tensors["lengths"])):
-        raise ValueError(f"{path}: counts disagree; delete it and capture again")
+        raise InputError(f"{path}: counts disagree; delete it and capture again")
     return Shard(names, domains, **tensors)

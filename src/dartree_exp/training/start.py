@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dartree_exp.drafters.checkpoint import read_checkpoint
 from dartree_exp.drafters.head_config import CheckpointError
+from dartree_exp.training.errors import InputError
 from dartree_exp.training.settings import from_json
 from dartree_exp.training.state import load_state
 
@@ -19,7 +20,7 @@ def starting_state(init: Path, ids: Tensor) -> tuple[dict[str, dict[str, Tensor]
     An exported folder gives its backbone only, in float32 and for raw features: its feature scale is one.
 
     Raises:
-        ValueError: neither a run nor an exported drafter, or one that drafts over other ids.
+        InputError: neither a run nor an exported drafter, or one that drafts over other ids.
     """
     saved = load_state(init)
     if saved is not None:
@@ -27,9 +28,9 @@ def starting_state(init: Path, ids: Tensor) -> tuple[dict[str, dict[str, Tensor]
     try:
         stored = read_checkpoint(init, use_head=False, dtype=torch.float32)
     except CheckpointError as error:
-        raise ValueError(f"--init {init}: neither a run with a checkpoint nor an exported drafter ({error})") from error
+        raise InputError(f"--init {init}: neither a run with a checkpoint nor an exported drafter ({error})") from error
     if stored.vocab_ids is None or not torch.equal(stored.vocab_ids, ids):
-        raise ValueError(f"--init {init}: drafts over other ids than --data and --vocab give")
+        raise InputError(f"--init {init}: drafts over other ids than --data and --vocab give")
     backbone = {f"backbone.{name}": value for name, value in stored.backbone.state_dict().items()}
     scale = torch.ones(stored.backbone.fc.weight.shape[1])
     return {"model": {**backbone, "feature_scale": scale}, "ema": backbone}, None

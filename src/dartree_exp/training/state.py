@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
+from dartree_exp.drafters.tensor_files import write_whole
+from dartree_exp.records.files import append_lines, encode_lines
+from dartree_exp.training.errors import InputError, first_line
+
 CHECKPOINT = "checkpoint.safetensors"
+_GROUPS = {"model", "ema", "optimizer", "vocabulary"}
+_META = {"step", "seconds", "blocks", "settings", "shards", "samples", "order", "workers"}
 
 
 def save_state(folder: Path, tensors: dict[str, dict[str, Tensor]], meta: dict) -> None:
     """Write groups of tensors ("model", "ema", "optimizer", ...) and JSON values into one file, then rename it."""
     folder.mkdir(parents=True, exist_ok=True)
     flat = {f"{group}/{key}": t.detach().contiguous() for group, part in tensors.items() for key, t in part.items()}
-    part = folder / f".{CHECKPOINT}.{os.getpid()}"
-    save_file(flat, str(part), metadata={"meta": json.dumps(meta)})
-    os.replace(part, folder / CHECKPOINT)
+    write_whole(folder / CHECKPOINT, flat, {"meta": json.dumps(meta)})
 
 
 def load_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict] | None:
-    """What `save_state` wrote, or None where the folder has no checkpoint."""
-    from safetensors import safe_open
-
+    """What `save_state` wrote, or None where the folder has no checkpoint. Raises InputError for a damaged one."""
     path = folder / CHECKPOINT
     if not path.exists():
         return None
-    with safe_open(str(path), framework="pt") as file:
-        meta = json.loads(file.metadata()["meta"])
     groups: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in load_file(str(path)).items():
-        group, key = name.split("/", 1)
-        groups.setdefault(group, {})[key] = tensor
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            meta = json.loads(file.metadata()["meta"])
+        for name, tensor in load_file(str(path)).items():
+            group, key = name.split("/", 1)
+            groups.setdefault(group, {})[key] = tensor
+        if missing := _GROUPS - groups.keys() or _META - meta.keys():
+            raise ValueError(f"without {', '.join(sorted(missing))}")
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not a whole checkpoint of a training run ({first_line(error)})") from error
     return groups, meta
 
 
 def require_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict]:
-    """`load_state`, or FileNotFoundError that names the folder."""
+    """`load_state`; raises InputError that names the folder where it has no checkpoint or a damaged one."""
     saved = load_state(folder)
     if saved is None:
-        raise FileNotFoundError(f"{folder}: no checkpoint; train first")
+        raise InputError(f"{folder}: no checkpoint; train first")
     return saved
 
 
@@ -65,6 +72,5 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
 
 
 def append_line(path: Path, row: dict) -> None:
-    """One JSON object, flushed."""
-    with path.open("a", encoding="utf-8") as out:
-        out.write(json.dumps(row) + "\n")
+    """One JSON object, forced to disk. Raises RecordError."""
+    append_lines(path, encode_lines([row]))

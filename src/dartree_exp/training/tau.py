@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from dartree_exp.errors import RunError
 from dartree_exp.training.command import Parser, natural, output_file, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 
@@ -153,7 +154,9 @@ def main(argv: list[str] | None = None) -> int:
             "rows": rows,
         }
         write_json(args.out, measured)
-    return 0 if not any(row["differing"] for row in rows) else 1
+    if wrong := [f"{row['method']} ({row['differing']})" for row in rows if row["differing"]]:
+        raise RunError(f"outputs that differ from plain decoding: {', '.join(wrong)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ command again continues. `--workers n` = n data-parallel processes.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -19,16 +21,18 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from dartree_exp.training.command import Parser, duration, output, positive, run
+from dartree_exp.errors import RunError, UserError
+from dartree_exp.training.command import MISTAKE, Parser, duration, output, positive, run
 from dartree_exp.training.corpus import frequent_ids, load_samples, split_holdout
+from dartree_exp.training.errors import InputError
 from dartree_exp.training.provenance import (
     features_record,
     file_record,
     refuse_changes,
-    target_folder,
     target_record,
 )
 from dartree_exp.training.settings import TrainSettings, add_arguments, from_arguments
+from dartree_exp.training.target import target_folder
 from dartree_exp.training.trainer import Trainer
 
 
@@ -83,6 +87,17 @@ def worker(rank: int, args: argparse.Namespace, settings: TrainSettings, ids: li
         dist.destroy_process_group()
 
 
+def guarded(rank: int, args: argparse.Namespace, settings: TrainSettings, ids: list[int], folder: str) -> None:
+    """`worker` in a process of its own: a mistake goes into the file `said`, where the first process to meet one writes."""
+    try:
+        worker(rank, args, settings, ids, os.path.join(folder, "meeting"))
+    except (UserError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        with contextlib.suppress(FileExistsError), open(os.path.join(folder, "said"), "x", encoding="utf-8") as said:
+            json.dump([str(error), cause.errno if isinstance(cause, OSError) else None], said)
+        sys.exit(MISTAKE)
+
+
 def main(argv: list[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     settings = from_arguments(args)
@@ -100,8 +115,14 @@ def main(argv: list[str] | None = None) -> int:
         worker(0, args, settings, ids, "")
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        meeting = os.path.join(folder, "meeting")
-        torch.multiprocessing.spawn(worker, (args, settings, ids, meeting), nprocs=args.workers, join=True)
+        try:
+            torch.multiprocessing.spawn(guarded, (args, settings, ids, folder), nprocs=args.workers, join=True)
+        except torch.multiprocessing.ProcessExitedException as error:
+            said = Path(folder, "said")
+            if not said.exists():
+                raise RunError(f"a worker ended without a word ({error}); the same command goes on") from error
+            message, number = json.loads(said.read_text(encoding="utf-8"))
+            raise InputError(message) from (OSError(number, "") if number else error)
     return 0
 
 

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dartree_exp.errors import UserError
 from dartree_exp.training.batches import (
+    MIN_OUTPUT,
     FeatureStore,
     Order,
     feature_scale,
@@ -19,6 +19,7 @@ from dartree_exp.training.batches import (
     make_batch,
     random_anchors,
 )
+from dartree_exp.training.errors import InputError, first_line
 from dartree_exp.training.model import DraftModel, build_model, load_vocabulary, step_gradients, trained_parameters
 from dartree_exp.training.objective import objective_of
 from dartree_exp.training.provenance import with_machine
@@ -38,6 +39,8 @@ class Trainer:
         self.vocabulary = load_vocabulary(args.target, ids, settings.mask_token_id)
         self.store = FeatureStore(args.features, settings.taps)
         self.held = load_captured(args.features, 0, settings.taps)
+        if not self.held:
+            raise InputError(f"{args.features}: no held-out sample has {MIN_OUTPUT} output tokens")
         self.order = Order(settings.seed)
         self.number, self.seconds, self.blocks = 0, 0.0, 0
         self.machines: list[dict] | None = with_machine([])
@@ -47,14 +50,26 @@ class Trainer:
         """Continue from the run's checkpoint, else from --init, else from fresh seeded weights."""
         saved = load_state(self.args.out)
         start = starting_state(self.args.init, self.vocabulary.ids) if self.args.init and not saved else None
+        if saved:
+            self._check_settings(saved[1]["settings"])
+            if saved[1].get("data") and saved[1]["data"] != self.args.record:
+                raise InputError(
+                    f"{self.args.out}: the checkpoint was trained on other features than {self.args.features}"
+                )
         begun = saved or start
         scale = begun[0]["model"]["feature_scale"] if begun else feature_scale(self.held)
         self.model: DraftModel = build_model(self.args.target, self.settings, scale)
         self.model.head.bind(self.vocabulary.embed)
-        if saved:
-            self.model.load_state_dict(saved[0]["model"])
-        elif start:
-            self._start_from(*start)
+        try:
+            if saved:
+                self.model.load_state_dict(saved[0]["model"])
+            elif start:
+                self._start_from(*start)
+        except (RuntimeError, KeyError) as error:  # tensors that are missing or of other sizes
+            where = self.args.out if saved else f"--init {self.args.init}"
+            raise InputError(
+                f"{where}: weights of other sizes than these settings ({first_line(error)[:200]})"
+            ) from error
         self.parameters = trained_parameters(self.model, self.settings.stage)
         # The confidence head's gradient must not shrink the others' by way of the common norm; Adam forgives its size.
         apart = [] if self.model.confidence is None else [id(p) for p in self.model.confidence.parameters()]
@@ -75,11 +90,6 @@ class Trainer:
             (self.args.out / "init.txt").write_text(f"{self.args.init.resolve()}\n")
         if saved:
             tensors, meta = saved
-            self._check_settings(meta["settings"])
-            if meta.get("data") and meta["data"] != self.args.record:
-                raise UserError(
-                    f"{self.args.out}: the checkpoint was trained on other features than {self.args.features}"
-                )
             restore_optimizer(self.optimizer, tensors["optimizer"])
             names = [name for name, _ in self.model.named_parameters()]
             self.average = [tensors["ema"][name].clone() for name in names]
@@ -208,7 +218,7 @@ class Trainer:
         mine, known = to_json(self.settings), to_json(from_json(stored))
         changed = [key for key in mine if key not in free and known[key] != mine[key]]
         if changed:
-            raise ValueError(f"{self.args.out}: the checkpoint was trained with other settings: {', '.join(changed)}")
+            raise InputError(f"{self.args.out}: the checkpoint was trained with other settings: {', '.join(changed)}")
 
     def _report(self, numbers: dict[str, float], progress: float) -> None:
         """Running means and a progress line."""

@@ -19,6 +19,7 @@ from dartree_exp.drafters.heads import Head
 from dartree_exp.training.batches import Captured, Vocabulary, load_captured, make_batch
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.forward import block_hidden
+from dartree_exp.training.target import target_folder
 
 ANCHORS = 16  # per sample
 HOW = (
@@ -120,11 +121,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    if args.target is None:
-        from dartree_exp.models.fetch import ensure
-
-        args.target = ensure("smollm2_135m")
-    result = validate_exported(args.drafter, args.features, args.target, args.anchors)
+    result = validate_exported(args.drafter, args.features, target_folder(args.target), args.anchors)
     print(result["how"])
     for row in result["rows"]:
         print(

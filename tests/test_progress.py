@@ -48,6 +48,21 @@ def test_a_point_at_work_counts_by_its_samples(sweep):
     assert "1 RUNNING" in str(shown.renderables[1]) and "[1/3] 1 done, 1 running, 1 left" in str(shown.renderables[1])
 
 
+def test_the_watch_names_what_tells_runs_apart_and_what_is_pending(sweep, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    for budget in (8, 16):
+        config = f"method: dartree_pruned\ntree:\n  budget: {budget}\n"
+        with RunFolder.open(sweep / f"r{budget}", config, f"hash{budget}") as folder:
+            folder.append(sample("a", [2]))
+            folder.done()
+    note_plan(Plan(3, {"r8": "tree.budget=8", "r16": "tree.budget=16", "r32": "tree.budget=32"}), sweep)
+    assert main([str(sweep)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "dartree_pruned tree.budget=8" in out and "dartree_pruned tree.budget=16" in out
+    assert "r32 │ tree.budget=32 │ PENDING" in out
+    assert "runs: 2 DONE, 1 PENDING" in out
+
+
 def test_what_is_not_known_is_not_said(sweep):
     assert Progress(None, Counter(), 0, None, None).line() == "[0/?] nothing has ended yet"
     note_plan(Plan(2), sweep)

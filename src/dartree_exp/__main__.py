@@ -8,22 +8,32 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dartree_exp.closed_pipe import survive_closed_pipe
 from dartree_exp.terminate import Terminated, terminate
 
 _FLAGS = {
     *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
     *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
-    *("--config-dir", "-cd", "--experimental-rerun", "--info", "-i"),
+    *("--config-dir", "-cd", "--info", "-i"),  # not --experimental-rerun, which loads a pickle
 }
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run with these arguments (default: the command line's); the exit status."""
+    with survive_closed_pipe():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if "--version" in arguments:
+        print(f"dartree_exp {metadata.version('dartree_exp')}")
+        return 0
     if {"--help", "-h"} & set(arguments):
         from dartree_exp.help import help_text
 
@@ -55,17 +65,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         return _refuse(str(error))
     typed = arguments
-    overrides = normalise(overrides, config_dirs)
+    completion = bool({"--shell-completion", "-sc"} & set(flags))  # then `install=bash` is no setting
+    overrides = overrides if completion else normalise(overrides, config_dirs)
     arguments = [*flags, *overrides]
     # Before Hydra, which would make a sweep's folder first. Choices on another search path are unknown here.
-    if not any(text.startswith("hydra.searchpath") for text in overrides):
+    if not completion and not any(text.startswith("hydra.searchpath") for text in overrides):
         mistake = first_mistake(overrides, config_dirs)
         if mistake is not None:
             return _refuse(mistake)
     start = hydra.main(version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
     status: int | None = None
     variables = {outcomes.SWEEP_ID: outcomes.new_sweep_id(), COMMAND: module_command("dartree_exp", typed)}
-    with _process_settings(arguments, variables):
+    # A shell completes the name of a program; Hydra would offer `python`.
+    with _process_settings(["dartree_exp" if completion else sys.argv[0], *arguments], variables):
         try:
             start(launch.job)()
         except KeyboardInterrupt as error:
@@ -114,7 +126,7 @@ def _process_settings(arguments: Sequence[str], variables: dict[str, str]) -> It
     argv = sys.argv
     before = {name: os.environ.get(name) for name in ("HYDRA_FULL_ERROR", *variables)}
     handler: Any = signal.signal(signal.SIGTERM, terminate)
-    sys.argv = [argv[0], *arguments]
+    sys.argv = list(arguments)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and exiting
     os.environ.update(variables)
     try:

@@ -17,11 +17,16 @@ def main() -> int:
     from dartree_exp.errors import UserError
 
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if {"-h", "--help"} & set(arguments):
+        from dartree_exp.help import generate_help_text
+
+        print(generate_help_text())
+        return 0
+    if not arguments:
         print(
-            'usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (keys: python -m dartree_exp --help)'
+            'usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (--help says more)', file=sys.stderr
         )
-        return 0 if arguments else 2
+        return 2
     prompt, overrides = arguments[0], arguments[1:]
     if not prompt.strip():
         print("generate: the prompt is empty", file=sys.stderr)
@@ -56,4 +61,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from dartree_exp.closed_pipe import survive_closed_pipe
+
+    with survive_closed_pipe():
+        status = main()
+    sys.exit(status)

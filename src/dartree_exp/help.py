@@ -1,4 +1,4 @@
-"""The page that `python -m dartree_exp --help` prints: commands, groups, and every key with its default and meaning."""
+"""The pages that `--help` prints: commands, choices, methods, and every key with its default and meaning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from dartree_exp.config import compose
-from dartree_exp.config.composition import groups
+from dartree_exp.config.composition import first_comment, groups, hydra_groups
 from dartree_exp.config.knobs import describe, knobs
 
 _HEAD = """\
@@ -30,27 +30,58 @@ usage: python -m dartree_exp [-m] [key=value ...]
 DIR/method/mine.yaml. --resolve prints the values behind ${...}.
 Exit status: 0 all done, 1 a run failed, 2 a mistake in the settings, 3 another process is at a run, 130 interrupted.
 """
+_GENERATE_HEAD = """\
+Stream one answer to one prompt: accepted drafts in green, then tokens, tau and speed. Nothing is written down.
+
+usage: python -m dartree_exp.generate "your prompt" [key=value ...]
+
+  python -m dartree_exp.generate "Why is the sky blue?"                          DARTree (pruned) on the embedded model
+  python -m dartree_exp.generate "Why is the sky blue?" method=ddtree tree.budget=32
+  python -m dartree_exp.generate "Tell me a story" decoding=sample decoding.seed=3 decoding.max_new_tokens=400
+  python -m dartree_exp.generate "Hello" model=toy                               a second of work, no download
+  python -m dartree_exp.generate "Hello" model.path=FOLDER drafter.path=FOLDER   your own weights
+
+From Python: dartree_exp.generate("Why is the sky blue?", ["tree.budget=32"]).text
+Exit status: 0, 2 a mistake in the prompt or a setting, 130 interrupted.
+"""
 _KEY_WIDTH = 32
 _LEAST_WIDTH = 80
 
 
 def help_text() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_groups(), "", *_keys()])
+    return "\n".join([_HEAD, *_groups(), "", *_methods(), "", *_keys()])
+
+
+def generate_help_text() -> str:
+    """The page of `python -m dartree_exp.generate --help`."""
+    return "\n".join(
+        [_GENERATE_HEAD, *_methods(), "", *_keys(("model", "drafter", "tree", "budget", "decoding", "engine"))]
+    )
 
 
 def _groups() -> list[str]:
-    options = groups()
+    options = groups() | hydra_groups()
     width = max(map(len, options))
     return ["Choices (group=option):", *(f"  {name:{width}}  {', '.join(options[name]) or '-'}" for name in options)]
 
 
-def _keys() -> list[str]:
+def _methods() -> list[str]:
+    """One line a method, as its file in conf/method begins."""
+    names = groups()["method"]
+    width = max(map(len, names))
+    return ["Methods (method=name):", *(f"  {name:{width}}  {first_comment('method', name)}" for name in names)]
+
+
+def _keys(only: tuple[str, ...] = ()) -> list[str]:
+    """Every key, or those of these groups only."""
     config = compose()
     lines = ["Keys (defaults shown; what they take in brackets):"]
     group = ""
     for key, hint, knob in knobs():
         head = key.rpartition(".")[0]
+        if only and head not in only:
+            continue
         if head != group:
             lines.append("")
             group = head

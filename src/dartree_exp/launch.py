@@ -16,6 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from dartree_exp.closed_pipe import survive_closed_pipe
 from dartree_exp.config.identity import config_hash, hash_of, unread_keys
 from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.load import load_config, to_yaml
@@ -63,7 +64,8 @@ def job(raw: DictConfig) -> float | None:
     hydra = HydraConfig.get()
     overrides = task_overrides(hydra)
     if hydra.mode == RunMode.MULTIRUN:
-        return _in_sweep(raw, int(hydra.job.num), overrides, Path(hydra.sweep.dir))
+        with survive_closed_pipe():  # here, for a launcher's worker
+            return _in_sweep(raw, int(hydra.job.num), overrides, Path(hydra.sweep.dir))
     try:
         config = load_config(raw, overrides)
         check_files(config)

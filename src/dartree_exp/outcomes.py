@@ -51,9 +51,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an invocation set out to do: its number of points (None: not known beforehand), since when, and who it is."""
+    """What an invocation set out to do: its number of points (None: not known beforehand), since when, and who it is.
+
+    runs: what sets each point apart from the others, by the name of its run folder; {} for a search.
+    """
 
     points: int | None
+    runs: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)

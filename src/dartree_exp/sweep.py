@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from omegaconf import DictConfig
 
 from dartree_exp.config.composition import COMPOSITION_ERRORS, explain
 from dartree_exp.config.hydra_settings import composed_refusal
+from dartree_exp.config.identity import config_hash
 from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.estimate import estimate
 from dartree_exp.outcomes import (
@@ -82,11 +84,17 @@ def _check_hydra(config: DictConfig) -> None:
 def begin(folder: Path, planned: Planned) -> None:
     """Clean up after dead processes, note the plan, and say what this sweep is going to cost."""
     clean(folder)
-    note_plan(Plan(planned.count), folder)
+    note_plan(Plan(planned.count, {} if planned.search else _labels(planned.points)), folder)
     print(f"sweep {folder}, {planned.count} points; watch it: python -m dartree_exp.watch {folder}", flush=True)
     configs = [point.config for point in planned.points if point.config is not None]
     for line in estimate(configs[:1], folder, planned.count) if planned.search else estimate(configs, folder):
         print(f"  {line}", flush=True)
+
+
+def _labels(points: Sequence[Point]) -> dict[str, str]:
+    """What sets each point apart, by the name of its run folder; points that share a folder are the same run."""
+    shared = shared_by([point.overrides for point in points])
+    return {config_hash(p.config): apart(p.overrides, shared) for p in reversed(points) if p.config is not None}
 
 
 def _refusals(refused: Sequence[Point], points: Sequence[Point]) -> list[str]:
@@ -124,6 +132,8 @@ def finish(status: int | None = None) -> int:
     shutil.rmtree(invocation_folder(folder), ignore_errors=True)
     (folder / _HYDRAS_RECORD).unlink(missing_ok=True)
     clean(folder)
+    with suppress(OSError):  # a launcher that started nothing leaves an empty folder
+        folder.rmdir()
     _compare(list(dict.fromkeys(Path(o.folder) for o in outcomes if o.state in (DONE, SKIPPED))), folder)
     for line in overview(outcomes, folder, 0 if status else missing):
         print(printable(line), file=sys.stderr)

@@ -16,11 +16,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dartree_exp.closed_pipe import survive_closed_pipe
 from dartree_exp.errors import UserError
-from dartree_exp.outcomes import invocations, read_plan
+from dartree_exp.outcomes import Plan, invocations, read_plan
 from dartree_exp.progress import progress, samples_on_disk
 from dartree_exp.records.reader import find_runs
 from dartree_exp.records.schema import RecordError
+from dartree_exp.report.labels import flatten, name_settings
 from dartree_exp.terminal import printable, printable_line
 
 
@@ -34,16 +36,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("sweep", type=Path, help="a sweep's folder")
     parser.add_argument("--every", type=float, default=10.0, metavar="SECONDS", help="time between looks (default 10)")
     options = parser.parse_args(arguments)
+    with survive_closed_pipe():
+        return _watch(options.sweep, options.every)
+
+
+def _watch(sweep: Path, every: float) -> int:
     console = Console()
     try:
-        shown, active = overview(options.sweep)
+        shown, active = overview(sweep)
         if not console.is_terminal:
             console.print(shown)
             return 0
         with Live(shown, console=console, auto_refresh=False) as live:
             while active:
-                time.sleep(max(1.0, options.every))
-                shown, active = overview(options.sweep)
+                time.sleep(max(1.0, every))
+                shown, active = overview(sweep)
                 live.update(shown, refresh=True)
     except UserError as error:
         print(f"error: {printable_line(error)}", file=sys.stderr)
@@ -58,26 +65,42 @@ def overview(sweep: Path) -> tuple[Group, bool]:
 
     Raises RecordError where the folder is none.
     """
-    alive = [line for line in map(_line, invocations(sweep)) if line is not None]
-    runs = [] if alive and not list(sweep.glob("*/status.json")) else find_runs(sweep)
+    plans = {invocation: plan for invocation in invocations(sweep) if (plan := _living(invocation)) is not None}
+    planned = {name: label for plan in plans.values() for name, label in plan.runs.items()}
+    runs = [] if plans and not list(sweep.glob("*/status.json")) else find_runs(sweep)
+    # By the settings alone: parsing samples would take time from what is being timed.
+    names, _ = name_settings([str(run.config.get("method") or "–") for run in runs], [flatten(r.config) for r in runs])
     table = Table(title=Text(str(sweep)), title_justify="left")
-    for column in ("run", "method", "state", "prompts", "message"):
+    for column in ("folder", "run", "state", "prompts", "message"):
         table.add_column(column, overflow="fold")
-    for run in runs:
+    for run, name in zip(runs, names, strict=True):
         expected = run.status.get("prompts")
         prompts = f"{samples_on_disk(run)}/{expected}" if expected else "–"
-        method = str(run.config.get("method") or "–")
-        row = (run.path.name, method, run.state, prompts, str(run.status.get("message", "")))
+        row = (run.path.name, name, run.state, prompts, str(run.status.get("message", "")))
         table.add_row(*(Text(printable(cell)) for cell in row))
-    states = ", ".join(f"{sum(run.state == s for run in runs)} {s}" for s in sorted({run.state for run in runs}))
-    return Group(table, Text(printable("\n".join([f"runs: {states or 'none yet'}", *alive])))), bool(alive)
+    started = {run.path.name for run in runs}
+    pending = {name: label for name, label in planned.items() if name not in started}
+    for name, label in pending.items():
+        table.add_row(*(Text(printable(cell)) for cell in (name, label, "PENDING", "–", "")))
+    states = [f"{sum(run.state == s for run in runs)} {s}" for s in sorted({run.state for run in runs})]
+    states += [f"{len(pending)} PENDING"] if pending else []
+    alive = [line for line in map(_line, plans) if line is not None]
+    return Group(table, Text(printable("\n".join([f"runs: {', '.join(states) or 'none yet'}", *alive])))), bool(plans)
+
+
+def _living(invocation: Path) -> Plan | None:
+    """The plan of an invocation whose process is there; None for one that is gone, maybe in this very moment."""
+    try:
+        plan = read_plan(invocation)
+    except RecordError:
+        return None
+    return plan if plan is not None and plan.is_alive() else None
 
 
 def _line(invocation: Path) -> str | None:
-    """Where an invocation stands; None for one that is gone, maybe in this very moment."""
+    """Where an invocation stands."""
     try:
-        plan = read_plan(invocation)
-        return f"{invocation.name} {progress(invocation).line()}" if plan is not None and plan.is_alive() else None
+        return f"{invocation.name} {progress(invocation).line()}"
     except RecordError:
         return None
 

@@ -3,9 +3,11 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from dartree_exp import launch
 from dartree_exp.config import compose, config_hash
 from dartree_exp.errors import RunError
+from dartree_exp.generate import main as generate_main
 from dartree_exp.records.environment import COMMAND, command
 from dartree_exp.records.folder import LOCK, RunFolder
 from dartree_exp.records.lock import FolderLock
@@ -184,6 +187,12 @@ SECONDS = 2.0
 QUICK = {
     "help": (["--help"], 0, "tree.budget=64"),
     "cfg": (["--cfg", "job", "+method=ddtree"], 0, "candidates_follow_budget: true"),
+    "methods": (["--help"], 0, "  dflash               DFlash: one greedy chain"),
+    "launchers": (["--help"], 0, "hydra/launcher  basic, cores, jobs, slurm"),
+    "sweepers": (["--help"], 0, "hydra/sweeper   basic, search"),
+    "version": (["--version"], 0, f"dartree_exp {metadata.version('dartree_exp')}"),
+    "completion": (["-sc", "install=bash"], 0, "complete -o nospace -o default -F hydra_bash_completion dartree_exp"),
+    "rerun": (["--experimental-rerun", "x"], 2, "there is no such flag"),
     "info": (["--info"], 0, "pkg://dartree_exp.conf"),
     "mistake": (["tree.bugdet=16"], 2, "did you mean tree.budget?"),
     "value": (["tree.budget=-1"], 2, "must be an integer >= 0"),
@@ -217,6 +226,30 @@ def test_help_settings_and_mistakes_are_quick_and_load_no_model_library(case: st
     seconds, heavy = json.loads((tmp_path / "note.json").read_text())
     assert heavy == []
     assert seconds < SECONDS  # of processor time: the machine may be busy
+
+
+def test_a_shell_completes_options(runs: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_LINE", "dartree_exp tree=pr")
+    assert runs.code(["-sc", "query=bash"]) == 0
+    assert capsys.readouterr().out.split() == ["tree=pruned"]
+
+
+def test_the_help_of_generate_names_methods_and_keys(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["generate", "--help"])
+    assert generate_main() == 0
+    out = capsys.readouterr().out
+    assert "pctree" in out and "tree.budget=64" in out and "decoding.temperature" in out
+    assert "benchmark." not in out and "sweep." not in out  # nothing that one answer does not read
+
+
+@pytest.mark.skipif(shutil.which("srun") is not None, reason="Slurm is here")
+def test_a_launcher_that_cannot_start_is_one_line(runs: Any, capsys: pytest.CaptureFixture) -> None:
+    assert runs.code(["-m", *TOY, "tree.budget=1,2", "hydra/launcher=slurm"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert "srun" in lines[0] and lines[1].endswith("no point was started") and len(lines) == 2
+    assert not list(Path("multirun").iterdir())
 
 
 @pytest.mark.slow

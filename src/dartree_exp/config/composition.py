@@ -59,6 +59,23 @@ def groups(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
     return {name: sorted(options) for name, options in sorted(found.items())}
 
 
+def hydra_groups() -> dict[str, list[str]]:
+    """What this package offers for `hydra/launcher` and `hydra/sweeper`, beside Hydra's own `basic`."""
+    root = files(CONFIG_MODULE) / "hydra"
+    found = {}
+    for folder in root.iterdir():
+        names = [file.name[: -len(".yaml")] for file in folder.iterdir() if file.name.endswith(".yaml")]
+        found[f"hydra/{folder.name}"] = ["basic", *sorted(names)]
+    return dict(sorted(found.items()))
+
+
+def first_comment(group: str, option: str) -> str:
+    """What an option's file says in the first comment of its own: one sentence or more."""
+    lines = (files(CONFIG_MODULE) / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
+    comments = [line.lstrip("# ") for line in lines if line.startswith("#") and not line.startswith("# @")]
+    return comments[0] if comments else ""
+
+
 def normalise(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> list[str]:
     """`+method=ddtree` and `method=ddtree` are the same, as for every other group; `glob(...)` becomes its options."""
     known = groups(config_dirs)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from dartree_exp.drafters.values import CheckpointError
+from dartree_exp.hub import snapshot
 from dartree_exp.reading import user_path
 
 PACKAGE_SCHEME = "pkg://"
@@ -50,14 +51,11 @@ def _in_package(path: str) -> Path:
 
 
 def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError
 
     try:
-        return Path(
-            snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json"])
-        )
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        return snapshot(name, ["config.json", "*.safetensors", "*.safetensors.index.json"])
+    except (HFValidationError, OSError) as error:
         raise CheckpointError(
             f"drafter.path = {name}: no such folder, and the hub did not give it ({type(error).__name__}); "
             "download it elsewhere and set drafter.path=<folder>"

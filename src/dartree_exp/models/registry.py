@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from dartree_exp.errors import UserError
+from dartree_exp.hub import snapshot
 from dartree_exp.models.codec import ChatCodec
 from dartree_exp.models.digests import digest_of_files
 from dartree_exp.models.folder import EMBED, check_sizes, read_config, read_eos
@@ -218,10 +219,8 @@ def _locate(path: str) -> Path:
     if not _HUB_NAME.fullmatch(path):
         raise UserError(f"model.path={path}: no such folder, and not a hub name (owner/name)")
 
-    from huggingface_hub import snapshot_download
-
     try:
-        return Path(snapshot_download(path, allow_patterns=_HUB_FILES))
+        return snapshot(path, _HUB_FILES)
     except OSError as error:  # every error of the hub client: offline, not found, gated, interrupted
         raise UserError(
             f"model.path={path}: no such folder, and the hub gave no copy ({type(error).__name__}); download it where "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dartree_exp.errors import UserError
+from dartree_exp.hub import offline_unless_reachable
 from dartree_exp.prompts.files import Row, parse_rows, read_rows
 from dartree_exp.reading import user_path
 
@@ -61,7 +62,8 @@ def _from_hub(config: BenchmarkConfig) -> list[Row]:
     from datasets.exceptions import DatasetsError
 
     try:
-        return [dict(row) for row in load_dataset(config.dataset, config.subset, split=config.split)]
+        with offline_unless_reachable():
+            return [dict(row) for row in load_dataset(config.dataset, config.subset, split=config.split)]
     except (OSError, ValueError, DatasetsError) as error:  # offline, unknown, gated, no such split
         raise UserError(
             f"benchmark={config.name}: the hub gave no {config.dataset} ({type(error).__name__}); download it where the "

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dartree_exp.closed_pipe import survive_closed_pipe
 from dartree_exp.errors import UserError
 from dartree_exp.records import RecordError, Run, find_runs
 from dartree_exp.records.files import explained, write_atomic
@@ -53,6 +54,11 @@ class Files:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0, or 2 where a folder could not be reported (the others are) or another request failed."""
+    with survive_closed_pipe():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     console = Console()
     if options.tree is not None:

@@ -47,6 +47,28 @@ def test_a_run_leaves_its_records(tmp_path, capsys):
     assert "prompt 3/3" in out and "3 exact" in out
 
 
+def test_the_load_is_measured_at_both_ends_and_a_resume_keeps_the_worst(tmp_path, monkeypatch):
+    loads = iter([1.5, 9.0, 0.5, 0.25])
+    monkeypatch.setattr("dartree_exp.records.environment.load_average", lambda: next(loads))
+    monkeypatch.setattr("dartree_exp.records.folder.load_average", lambda: next(loads))
+    right, begun = run_module.decode_turn, []
+
+    def interrupted(*args):
+        begun.append(args[1].id)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return right(*args)
+
+    monkeypatch.setattr(run_module, "decode_turn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    cores = Run(folder).environment["cpu"]["cores"]
+    assert Run(folder).environment["load"] == {"start": 1.5, "end": 9.0, "cores": cores}
+    assert start(tmp_path).environment["load"] == {"start": 1.5, "end": 9.0, "cores": cores}
+    assert next(loads, None) is None
+
+
 def test_plain_decoding_through_the_loop(tmp_path):
     done = start(tmp_path, "method=ar")
     assert {length for s in done.samples for length in s.acceptance_lengths} == {1}

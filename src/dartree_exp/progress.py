@@ -10,6 +10,7 @@ from pathlib import Path
 from dartree_exp.outcomes import DONE, FAILED, WORDS, read_outcomes, read_plan
 from dartree_exp.records.layout import SAMPLES, STATUS
 from dartree_exp.records.reader import Run
+from dartree_exp.records.schema import RecordError
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,15 @@ def progress(invocation: Path, now: float | None = None) -> Progress:
 
 
 def running_runs(sweep_dir: Path) -> list[Run]:
-    """The runs of a sweep that a process is at now."""
-    return [run for run in map(Run, sorted(s.parent for s in sweep_dir.glob(f"*/{STATUS}"))) if run.state == "RUNNING"]
+    """The runs of a sweep that a process is at now; one whose status cannot be read is not among them."""
+    return [run for run in map(Run, sorted(s.parent for s in sweep_dir.glob(f"*/{STATUS}"))) if _is_running(run)]
+
+
+def _is_running(run: Run) -> bool:
+    try:
+        return run.state == "RUNNING"
+    except RecordError:
+        return False
 
 
 def share_done(run: Run) -> float:
@@ -58,7 +66,7 @@ def share_done(run: Run) -> float:
 def samples_on_disk(run: Run) -> int:
     """How many samples are written; counts lines and parses none, for the machine is being timed."""
     file = run.path / SAMPLES
-    return file.read_bytes().count(b"\n") if file.exists() else 0
+    return file.read_bytes().count(b"\n") if file.is_file() else 0
 
 
 def clock(seconds: float) -> str:

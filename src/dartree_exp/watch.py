@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from dartree_exp.closed_pipe import survive_closed_pipe
 from dartree_exp.errors import UserError
 from dartree_exp.outcomes import Plan, invocations, read_plan
 from dartree_exp.progress import progress, samples_on_disk
-from dartree_exp.records.reader import find_runs
+from dartree_exp.records.reader import Run, find_runs
 from dartree_exp.records.schema import RecordError
 from dartree_exp.report.labels import flatten, name_settings
 from dartree_exp.terminal import printable, printable_line
@@ -69,23 +70,41 @@ def overview(sweep: Path) -> tuple[Group, bool]:
     planned = {name: label for plan in plans.values() for name, label in plan.runs.items()}
     runs = [] if plans and not list(sweep.glob("*/status.json")) else find_runs(sweep)
     # By the settings alone: parsing samples would take time from what is being timed.
-    names, _ = name_settings([str(run.config.get("method") or "–") for run in runs], [flatten(r.config) for r in runs])
+    readable, damaged = _parted(runs)
+    names, _ = name_settings(
+        [str(run.config.get("method") or "–") for run in readable], [flatten(run.config) for run in readable]
+    )
     table = Table(title=Text(str(sweep)), title_justify="left")
     for column in ("folder", "run", "state", "prompts", "message"):
         table.add_column(column, overflow="fold")
-    for run, name in zip(runs, names, strict=True):
+    for run, name in zip(readable, names, strict=True):
         expected = run.status.get("prompts")
         prompts = f"{samples_on_disk(run)}/{expected}" if expected else "–"
-        row = (run.path.name, name, run.state, prompts, str(run.status.get("message", "")))
+        row = (run.path.name, name, run.state, prompts, run.lost or str(run.status.get("message", "")))
         table.add_row(*(Text(printable(cell)) for cell in row))
+    for name, reason in damaged.items():
+        table.add_row(*(Text(printable(cell)) for cell in (name, "–", "UNREADABLE", "–", reason)))
     started = {run.path.name for run in runs}
     pending = {name: label for name, label in planned.items() if name not in started}
     for name, label in pending.items():
         table.add_row(*(Text(printable(cell)) for cell in (name, label, "PENDING", "–", "")))
-    states = [f"{sum(run.state == s for run in runs)} {s}" for s in sorted({run.state for run in runs})]
+    states = [f"{count} {state}" for state, count in sorted(Counter(run.state for run in readable).items())]
+    states += [f"{len(damaged)} UNREADABLE"] if damaged else []
     states += [f"{len(pending)} PENDING"] if pending else []
     alive = [line for line in map(_line, plans) if line is not None]
     return Group(table, Text(printable("\n".join([f"runs: {', '.join(states) or 'none yet'}", *alive])))), bool(plans)
+
+
+def _parted(runs: Sequence[Run]) -> tuple[list[Run], dict[str, str]]:
+    """The runs whose status and settings can be read, and by folder name why the others cannot."""
+    readable, damaged = [], {}
+    for run in runs:
+        try:
+            _ = run.state, run.config
+            readable.append(run)
+        except RecordError as error:
+            damaged[run.path.name] = str(error)
+    return readable, damaged
 
 
 def _living(invocation: Path) -> Plan | None:

@@ -1,12 +1,22 @@
 """The stamp names what decides a number, and comes without torch."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from dartree_exp.records import describe_environment
-from dartree_exp.records.environment import cpu_description, git_commit
+import pytest
+
+from dartree_exp.records import describe_environment, environment
+from dartree_exp.records.environment import (
+    cpu_description,
+    git_commit,
+    load_average,
+    overload,
+    usable_cores,
+    worst_load,
+)
 
 
 def test_the_stamp_is_json_and_names_versions_machine_and_weights():
@@ -18,6 +28,46 @@ def test_the_stamp_is_json_and_names_versions_machine_and_weights():
     assert stamp["threads"] == 2 and stamp["weights"] == {"target": "ab"} and stamp["machine"] == {"matmul_ms": 1.5}
     assert stamp["cpu"]["cores"] >= 1 and stamp["cpu"]["model"]
     assert set(stamp["cpu"]["flags"]) <= set(Path("/proc/cpuinfo").read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ({"start": 0.3, "end": 7.0, "cores": 2}, "load 7 on 2 cores"),
+        ({"start": 3.14, "end": None, "cores": 2}, "load 3.1 on 2 cores"),
+        ({"start": 2.0, "end": 2.2, "cores": 2}, None),  # two threads of the run itself, on two cores
+        ({"start": 64.2, "end": 63.0, "cores": 64}, None),
+        ({"start": None, "cores": 2}, None),  # a system that keeps no count
+        ([7.0, 7.0, 7.0], None),  # an older record
+        (None, None),
+    ],
+)
+def test_a_machine_is_overloaded_where_more_wanted_to_run_than_could(load, said):
+    assert overload(load) == said
+
+
+def test_of_two_loads_the_worst_stays():
+    assert worst_load({"start": 1.0, "end": 5.0, "cores": 2}, {"start": 3.0, "cores": 2}) == {
+        "start": 3.0,
+        "end": 5.0,
+        "cores": 2,
+    }
+    assert worst_load([1.0, 1.0, 1.0], {"start": 2.0, "cores": 4}) == {"start": 2.0, "cores": 4}
+    assert worst_load({"start": None, "cores": 2}, {"end": 1.0}) == {"end": 1.0, "cores": 2}
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("150000 100000", 2), ("100000 100000", 1), ("max 100000", 8), ("", 8)])
+def test_a_containers_limit_counts_as_cores(monkeypatch, tmp_path, limit, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    monkeypatch.setattr(environment, "_CPU_LIMIT", tmp_path / "cpu.max")
+    (tmp_path / "cpu.max").write_text(limit)
+    assert usable_cores() == cores
+
+
+def test_a_system_without_a_load_average_has_none(monkeypatch):
+    monkeypatch.delattr(os, "getloadavg")
+    assert load_average() is None
+    assert describe_environment(device="cpu", dtype="bf16", threads=1)["load"]["start"] is None
 
 
 def test_cpu_without_proc(monkeypatch):

@@ -54,8 +54,8 @@ def check_environment(environment: dict[str, Any], file: Path) -> dict[str, Any]
 
 def check_config(config: Any, file: Path) -> dict[str, Any]:
     """The content of config.yaml, once it is a mapping and so are its groups. Raises RecordError."""
-    if not isinstance(config, dict):
-        raise RecordError(f"{file}: holds a {type(config).__name__}, not settings")
+    if not isinstance(config, dict) or not config:
+        raise RecordError(f"{file}: holds no settings")
     return _checked(config, dict.fromkeys(_GROUPS, dict[str, Any]), file)
 
 

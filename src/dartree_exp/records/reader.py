@@ -65,7 +65,7 @@ class Run:
         try:
             _ = self.state, self.config, self.environment, self.summary, self.samples, self.rounds, self.trees
         except RecordError as error:
-            return str(error)
+            return str(error) if str(self.path) in str(error) else f"{self.path}: {error}"
         return ""
 
     @cached_property
@@ -78,14 +78,14 @@ class Run:
         """Rounds of the complete samples."""
         finished = {sample.key for sample in self.samples}
         rounds = (RoundRecord.from_dict(line) for line in iter_lines(self.path / ROUNDS))
-        return [r for r in rounds if r.sample_key in finished]
+        return [r for r in rounds if r.sample_key in finished and _valid(r)]
 
     @cached_property
     def trees(self) -> list[TreeRecord]:
         """Recorded trees of the complete samples, in the order of rounds; [] where none were recorded."""
         finished = {sample.key for sample in self.samples}
         trees = (TreeRecord.from_dict(line) for line in iter_lines(self.path / TREES))
-        return [t for t in trees if t.sample_key in finished]
+        return [t for t in trees if t.sample_key in finished and _valid(t)]
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -136,3 +136,9 @@ def find_runs(path: Path) -> list[Run]:
     if not runs:
         raise RecordError(f"{path} holds no run: no {STATUS} in it or below")
     return runs
+
+
+def _valid(record: RoundRecord | TreeRecord) -> bool:
+    """True; RecordError from a record that contradicts itself."""
+    record.validate()
+    return True

@@ -10,10 +10,16 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self
 
 from dartree_exp.errors import UserError
-from dartree_exp.records.shape import field_checks
+from dartree_exp.records.shape import check, field_checks
 
 VERDICTS = ("exact", "near_tie", "wrong")
 FINISHES = ("eos", "stop_id", "stop_string", "length")
+
+# What is known of a verdict's detail; `verify/lossless.py` may add more.
+_DETAIL = {
+    **{"index": check(int | None), "flips": check(int | None), "reason": check(str | None)},
+    **{key: check(float | None) for key in ("gap", "gap_median", "gap_max", "tolerance")},
+}
 
 
 class RecordError(UserError):
@@ -100,6 +106,17 @@ class SampleRecord(Line):
                 f"{self.rounds} rounds, {len(self.acceptance_lengths)} acceptance lengths, "
                 f"{len(self.emitted_per_round_counts)} emitted counts"
             )
+        times = [*self.time.values(), *(self.ar or {}).values()]
+        if min([0, *times, *self.acceptance_lengths, *self.emitted_per_round_counts]) < 0:
+            problems.append("a count or a time below zero")
+        if self.ar is not None and not {"emitted", "decode"} <= self.ar.keys():
+            problems.append(f"AR has {', '.join(self.ar) or 'nothing'}, not its emitted tokens and decode time")
+        detail = self.verdict_detail or {}
+        problems += [
+            f"verdict detail {key} is {str(detail[key])[:80]!r}"
+            for key, fits in _DETAIL.items()
+            if not fits(detail.get(key))
+        ]
         if self.error is None:
             if self.verdict not in VERDICTS:
                 problems.append(f"verdict {self.verdict!r} is none of {', '.join(VERDICTS)}")
@@ -145,6 +162,17 @@ class RoundRecord(Line):
     repeat: int = 0
     accepted_places: list[int] | None = None
     path_children: list[int] | None = None
+
+    def validate(self) -> None:
+        """Raise RecordError where lists along the path differ in length, or a count is below zero."""
+        lists = (self.accepted_tokens, self.accepted_ranks, self.accepted_places)
+        counted = (self.round, self.tree_size, self.supertree_size, self.tree_depth, self.tokens_advanced, self.emitted)
+        if any(found is not None and len(found) != len(self.accepted) for found in lists) or min(counted) < 0:
+            raise RecordError(
+                f"round {self.round} of sample {self.id!r} turn {self.turn}: its counts contradict each other"
+            )
+        if self.path_children is not None and len(self.path_children) != len(self.accepted) + 1:
+            raise RecordError(f"round {self.round} of sample {self.id!r} turn {self.turn}: children of another path")
 
     @property
     def sample_key(self) -> tuple[str, int, int]:

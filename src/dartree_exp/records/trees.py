@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dartree_exp.records.schema import Line, SampleRecord
+from dartree_exp.records.schema import Line, RecordError, SampleRecord
 
 if TYPE_CHECKING:
     from dartree_exp.decode import Round
@@ -47,6 +47,15 @@ class TreeRecord(Line):
     def sample_key(self) -> tuple[str, int, int]:
         """Key of the sample this round belongs to."""
         return self.id, self.turn, self.repeat
+
+    def validate(self) -> None:
+        """Raise RecordError where the lists are of different lengths, or a node is named that is not there."""
+        size = len(self.tokens)
+        sizes = {len(self.parents), len(self.scores), size if self.ranks is None else len(self.ranks)}
+        parents = self.parents[:1] == [-1] and all(0 <= p < node for node, p in enumerate(self.parents[1:], start=1))
+        nodes = [*self.accepted, *(self.verified or ())]
+        if not parents or sizes != {size} or not all(0 <= node < size for node in nodes):
+            raise RecordError(f"tree of sample {self.id!r} turn {self.turn} round {self.round}: its lists are no tree")
 
     def text(self, token: int) -> str:
         """Text of a token id; ids without one (special tokens) are shown as numbers."""

@@ -54,7 +54,7 @@ def test_a_resumed_run_is_mirrored_once(tmp_path):
     for record in (sample("a", [2]), sample("b", [3])):
         with RunFolder.open(tmp_path / config_hash(config), "", config_hash(config)) as folder:
             tracker = make_tracker(config, folder.path, pytest.fail)
-            folder.append(record)
+            folder.append(record, [round_of(record, i, n) for i, n in enumerate(record.acceptance_lengths)])
             tracker.log_sample(record)
             tracker.finish(None)
     events = read(tmp_path / config_hash(config) / "tensorboard")

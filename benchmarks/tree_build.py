@@ -18,10 +18,10 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -38,8 +38,16 @@ from dartree_exp.timing import StageClock
 from dartree_exp.trees.scorer import Draw, Scorer
 from dartree_exp.trees.tree import DraftTree
 
-METHODS = ("dartree_pruned", "dartree_fixed", "heap_sequential", "dominotree", "dominotree_frontier", "chain_ddtree")
-METHODS += ("ddtree", "domino")
+METHODS = (
+    "dartree_pruned",
+    "dartree_fixed",
+    "heap_sequential",
+    "dominotree",
+    "dominotree_frontier",
+    "chain_ddtree",
+    "ddtree",
+    "domino",
+)
 RATIOS = (("dartree_pruned", "heap_sequential"), ("dartree_fixed", "heap_sequential"))
 BUDGET = 64  # of every method, whatever its preset has
 
@@ -115,8 +123,9 @@ def count(method: Method, drafts: list[Draft]) -> Counter[str]:
     return seen
 
 
-def quartiles(values: list[float]) -> str:
-    low, middle, high = quantiles(values, n=4)
+def quartiles(values: Iterable[float]) -> str:
+    """Median and quartiles."""
+    low, middle, high = quantiles(list(values), n=4)
     return f"{middle:8.2f} [{low:6.2f}, {high:6.2f}]"
 
 
@@ -164,11 +173,8 @@ def main() -> None:
             print(f"{name:20s} {quartiles(prepare)} {quartiles(wall)} {quartiles(cpu)}", end="  ")
             print(f"{seen['scored'] / seen['levels']:12.2f}  {seen['sorted']}/{seen['selections']}")
         for over, under in RATIOS:
-            wall, cpu = (
-                quantiles([row[i] for row in times[over]], n=2)[0] / quantiles([row[i] for row in times[under]], n=2)[0]
-                for i in (2, 3)
-            )
-            print(f"{over} / {under}: wall {wall:.3f}, CPU {cpu:.3f}")
+            ratios = [median(row[i] for row in times[over]) / median(row[i] for row in times[under]) for i in (2, 3)]
+            print(f"{over} / {under}: wall {ratios[0]:.3f}, CPU {ratios[1]:.3f}")
 
 
 if __name__ == "__main__":

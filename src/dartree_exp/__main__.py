@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.closed_pipe import survive_closed_pipe
+from dartree_exp.terminal import printable_line
 from dartree_exp.terminate import Terminated, terminate
 
 _FLAGS = {
@@ -74,24 +75,25 @@ def _main(arguments: Sequence[str] | None) -> int:
         if mistake is not None:
             return _refuse(mistake)
     start = hydra.main(version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
-    status: int | None = None
+    interrupted: int | None = None
+    broken: Exception | None = None
     variables = {outcomes.SWEEP_ID: outcomes.new_sweep_id(), COMMAND: module_command("dartree_exp", typed)}
     # A shell completes the name of a program; Hydra would offer `python`.
     with _process_settings(["dartree_exp" if completion else sys.argv[0], *arguments], variables):
         try:
             start(launch.job)()
         except KeyboardInterrupt as error:
-            status = _TERMINATED if isinstance(error, Terminated) else _INTERRUPTED
+            interrupted = _TERMINATED if isinstance(error, Terminated) else _INTERRUPTED
             print("dartree_exp: interrupted; the same command goes on from here", file=sys.stderr)
         except Exception as error:
             if SweepFolder.path is None and isinstance(error, COMPOSITION_ERRORS):
                 return _refuse(explain(error, overrides, config_dirs))
             if SweepFolder.path is None and not isinstance(error, OSError | UserError):
                 raise
-            # The points answer for themselves, so this is the launcher's or the sweeper's, or a disk that is full.
-            print(f"dartree_exp: {one_line(error)}", file=sys.stderr)
-            status = 1
-        return finish(status)
+            if SweepFolder.path is None:
+                return _refuse(one_line(error), status=1)
+            broken = error  # the points answer for themselves, so this is the launcher's or the sweeper's
+        return finish(interrupted, broken)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
@@ -141,9 +143,9 @@ def _process_settings(arguments: Sequence[str], variables: dict[str, str]) -> It
                 os.environ[name] = value
 
 
-def _refuse(message: str) -> int:
-    print(f"dartree_exp: {message}", file=sys.stderr)
-    return 2
+def _refuse(message: str, status: int = 2) -> int:
+    print(f"dartree_exp: {printable_line(message)}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

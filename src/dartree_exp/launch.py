@@ -70,7 +70,7 @@ def job(raw: DictConfig) -> float | None:
         config = load_config(raw, overrides)
         check_files(config)
     except ConfigError as error:
-        print(f"dartree_exp: {error}", file=sys.stderr)
+        print(f"dartree_exp: {printable_line(error)}", file=sys.stderr)
         sys.exit(2)
     for key in unread_keys(config, [text.partition("=")[0].lstrip("+") for text in overrides]):
         print(f"dartree_exp: note: tree={config.tree.name} does not read {key}", file=sys.stderr)
@@ -162,7 +162,7 @@ def _refuse(raw: DictConfig, message: str, number: int, overrides: list[str], sw
     assert isinstance(plain, dict)
     asked = hash_of({str(key): value for key, value in plain.items() if key not in ("force", "output", "sweep")})
     path = sweep_dir / asked
-    print(f"[{number}] {' '.join(overrides)}  refused: {message}", file=sys.stderr, flush=True)
+    print(f"[{number}] {' '.join(overrides)}  refused: {printable_line(message)}", file=sys.stderr, flush=True)
     try:
         with RunFolder.open(path, OmegaConf.to_yaml(raw), asked) as folder:
             folder.fail(message)

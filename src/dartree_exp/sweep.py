@@ -14,7 +14,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from dartree_exp.config.composition import COMPOSITION_ERRORS, explain
+from dartree_exp.config.composition import COMPOSITION_ERRORS, explain, one_line
 from dartree_exp.config.hydra_settings import composed_refusal
 from dartree_exp.config.identity import config_hash
 from dartree_exp.errors import ConfigError, UserError
@@ -36,6 +36,7 @@ from dartree_exp.outcomes import (
 from dartree_exp.points import Planned, Point, all_points, apart, shared_by, sweep_folder_of, task_overrides
 from dartree_exp.terminal import printable, printable_line
 
+_SUBMITITS_LOGS = ".submitit"
 _HYDRAS_RECORD = "multirun.yaml"
 """Written by Hydra's sweeper before the first point: the settings once more, with this machine's folders in them."""
 
@@ -110,34 +111,49 @@ def _refusals(refused: Sequence[Point], points: Sequence[Point]) -> list[str]:
 
 
 def _exit(status: int, message: str) -> None:
-    print(f"dartree_exp: {message}", file=sys.stderr)
+    print(f"dartree_exp: {printable(message)}", file=sys.stderr)
     raise SystemExit(status)
 
 
-def finish(status: int | None = None) -> int:
+def finish(interrupted: int | None = None, broken: BaseException | None = None) -> int:
     """Report on the sweep of this invocation, if there was one, and leave nothing in its folder but runs and tables.
 
-    status: the exit status of an interrupt or of a launcher that failed, None where there was none. Returns the exit
-    status.
+    interrupted: the exit status of an interrupt, None where there was none. broken: what ended the launcher; its jobs
+    may go on, so they keep the place where they leave their outcomes. Returns the exit status.
     """
     folder, SweepFolder.path = SweepFolder.path, None
     if folder is None:
-        return status or 0
+        return interrupted or 0
+    logs = folder / _SUBMITITS_LOGS
+    if broken is not None:
+        print(f"dartree_exp: {printable_line(_launcher_error(broken, logs))}", file=sys.stderr)
     try:
         outcomes = read_outcomes(invocation_folder(folder))
     except UserError as error:
         print(f"dartree_exp: {error}", file=sys.stderr)
         outcomes = []
     missing = max(0, SweepFolder.points - len(outcomes))
-    shutil.rmtree(invocation_folder(folder), ignore_errors=True)
-    (folder / _HYDRAS_RECORD).unlink(missing_ok=True)
+    if broken is None or not logs.exists():
+        shutil.rmtree(invocation_folder(folder), ignore_errors=True)
+    with suppress(OSError):
+        (folder / _HYDRAS_RECORD).unlink()
     clean(folder)
     with suppress(OSError):  # a launcher that started nothing leaves an empty folder
         folder.rmdir()
     _compare(list(dict.fromkeys(Path(o.folder) for o in outcomes if o.state in (DONE, SKIPPED))), folder)
-    for line in overview(outcomes, folder, 0 if status else missing):
+    for line in overview(outcomes, folder, 0 if interrupted else missing):
         print(printable(line), file=sys.stderr)
-    return status or exit_status(outcomes, missing)
+    return interrupted or exit_status(outcomes, missing + (broken is not None))
+
+
+def _launcher_error(error: BaseException, logs: Path) -> str:
+    """One line: submitit's own messages are whole logs, with their paths."""
+    if type(error).__module__.partition(".")[0] != "submitit":
+        return f"the launcher failed: {one_line(error)}"
+    return (
+        f"a job ended without a result ({type(error).__name__}; logs in {logs}); jobs that run or wait go on, and the same "
+        "command skips what they finish"
+    )
 
 
 def _compare(done: Sequence[Path], folder: Path) -> None:
@@ -161,7 +177,7 @@ def overview(outcomes: Sequence[Outcome], folder: Path, missing: int = 0) -> lis
     """
     counts = Counter(outcome.state for outcome in outcomes)
     said = [f"{counts[state]} {word}" for state, word in WORDS.items() if counts[state]]
-    said += [f"{missing} without a word from the process that had it"] if missing else []
+    said += [f"{missing} not heard of"] if missing else []
     shared = shared_by([outcome.overrides for outcome in outcomes])
     bad = [outcome for outcome in outcomes if outcome.state not in (DONE, SKIPPED)]
     return [

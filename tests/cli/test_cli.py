@@ -248,7 +248,7 @@ def test_the_help_of_generate_names_methods_and_keys(
 def test_a_launcher_that_cannot_start_is_one_line(runs: Any, capsys: pytest.CaptureFixture) -> None:
     assert runs.code(["-m", *TOY, "tree.budget=1,2", "hydra/launcher=slurm"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert "srun" in lines[0] and lines[1].endswith("no point was started") and len(lines) == 2
+    assert "srun" in lines[0] and lines[1].endswith("2 not heard of") and len(lines) == 2
     assert not list(Path("multirun").iterdir())
 
 

@@ -26,8 +26,8 @@ def test_refused_points_are_listed_and_nothing_is_started_or_written(runs: Any, 
     assert lines == [
         f"  [1] tree.budget=1 benchmark.path=/no/where: {nowhere}",
         f"  [3] tree.budget=2 benchmark.path=/no/where: {nowhere}",
-        "  [4] tree.budget=-1 benchmark.path=null: tree.budget=-1: must be an integer >= 0",
-        "  [5] tree.budget=-1 benchmark.path=/no/where: tree.budget=-1: must be an integer >= 0",
+        "  [4] tree.budget=-1 benchmark.path=null: tree.budget=-1: must be an integer >= 0 and <= 16384",
+        "  [5] tree.budget=-1 benchmark.path=/no/where: tree.budget=-1: must be an integer >= 0 and <= 16384",
     ]
 
 
@@ -87,7 +87,7 @@ def test_an_outcome_that_cannot_be_written_does_not_end_the_sweep_and_is_no_succ
     assert states("s") == {"DONE": 2}
     said = capsys.readouterr().err
     assert "[0] DONE, which could not be written down" in said
-    assert "2 without a word from the process that had it" in said
+    assert "2 not heard of" in said
 
 
 def test_a_disk_that_takes_nothing_is_one_line(runs: Any, capsys: pytest.CaptureFixture) -> None:

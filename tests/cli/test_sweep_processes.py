@@ -130,6 +130,24 @@ def test_a_launcher_changes_nothing_but_the_process(launcher: str, basic: dict[s
     assert not active and "3 DONE" in str(shown.renderables[1])
 
 
+def test_a_job_that_is_killed_is_one_line_and_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'submitit.core._submit' in ' '.join(sys.orig_argv) and not os.path.exists('once'):\n"
+        "    open('once', 'w').close()\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code, out = finish(tmp_path, "tree.budget=1", "benchmark.limit=1", "hydra/launcher=jobs")
+    assert code == 1
+    assert "Traceback" not in out and str(tmp_path) not in out
+    [line] = [line for line in out.splitlines() if line.startswith("dartree_exp: ")]
+    assert "a job ended without a result (UncompletedJobError; logs in multirun/s/.submitit)" in line
+    assert out.splitlines()[-1] == "sweep multirun/s: 1 not heard of"
+    code, out = finish(tmp_path, "tree.budget=1", "benchmark.limit=1", "hydra/launcher=jobs")
+    assert code == 0 and not (tmp_path / "multirun" / "s" / ".outcomes").exists()
+
+
 def test_a_failed_point_and_a_stop_reach_every_process(tmp_path: Path) -> None:
     """The outcomes of workers count: exit status and list are those of the basic launcher."""
     points = ["tree.budget=-1,1,2", "benchmark.limit=1", "sweep.on_error=stop", "sweep.check=false"]

@@ -1,8 +1,11 @@
 """Commands in the documentation: those marked `bash run` work on the toy target, all others name real settings."""
 
+import importlib
 import re
 import shlex
+import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,23 @@ from dartree_exp import watch
 from dartree_exp.__main__ import main
 from dartree_exp.config.composition import first_mistake, normalise
 from dartree_exp.report import __main__ as report
+from dartree_exp.training import command
+from tiny_folder import write_prompts, write_target
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALL = ["decoding.max_new_tokens=8", "engine.dtype=fp32", "engine.threads=1"]
+TRAINING = {
+    name: importlib.import_module(f"dartree_exp.training.{name}").main
+    for name in ("generate", "capture", "train", "export", "validate", "tau", "card")
+}
+SMALLER = {
+    "generate": ["--cap", "12"],
+    "train": ["--steps", "3", "--vocab", "12", "--rank", "8", "--gru-width", "8"],
+    "tau": ["--cap", "6"],
+}
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
+    **{f"dartree_exp.training.{name}": partial(command.run, main) for name, main in TRAINING.items()},
     "dartree_exp": main,
     "dartree_exp.report": report.main,
     "dartree_exp.watch": watch.main,
@@ -28,11 +43,22 @@ def commands(page: Path, mark: str) -> list[list[str]]:
     return [words for block in blocks for line in block.splitlines() if (words := shlex.split(line, comments=True))]
 
 
+def in_small(program: str, words: list[str], toy: list[str], target: Path) -> list[str]:
+    """The command on the toy, or on the folder `target` where it trains; options given twice take the last value."""
+    name = program.removeprefix("dartree_exp.training.")
+    if name == "dartree_exp" and "--help" not in words:
+        return [*words, *toy]
+    if name not in TRAINING or name == "card":
+        return words
+    place = ["--set", f"model.path={target}"] if name == "tau" else ["--target", str(target)]
+    return [*words, *SMALLER.get(name, []), *place]
+
+
 RUNNABLE = [page for page in PAGES if commands(page, "bash run")]
 
 
 def test_the_pages_on_running_and_sweeping_are_run() -> None:
-    assert {page.name for page in RUNNABLE} >= {"running.md", "sweeps.md"}
+    assert {page.name for page in RUNNABLE} >= {"running.md", "sweeps.md", "training.md"}
 
 
 @pytest.mark.slow
@@ -40,14 +66,18 @@ def test_the_pages_on_running_and_sweeping_are_run() -> None:
 def test_marked_commands_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    toy = ["model=toy", *SMALL]
+    toy, target = ["model=toy", *SMALL], tmp_path / "target"
     monkeypatch.chdir(tmp_path)
+    if page.name == "training.md":  # a drafter fits one target only: the last command decodes with that one
+        toy = [f"model.path={write_target(target)}", *SMALL]
+        write_prompts(tmp_path / "prompts.jsonl", 14)
+        shutil.copy(ROOT / "src/dartree_exp/prompts/mini.jsonl", tmp_path)
     monkeypatch.setenv("WANDB_SILENT", "true")
     for name in ("CACHE", "DATA", "CONFIG"):
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name))
     for words in commands(page, "bash run"):
         assert words[:2] == ["python", "-m"] and words[2] in PROGRAMS, words
-        arguments = words[3:] + (toy if words[2] == "dartree_exp" and "--help" not in words else [])
+        arguments = in_small(words[2], words[3:], toy, target)
         try:
             code = PROGRAMS[words[2]](arguments)
         except SystemExit as stop:  # a single run ends the process

@@ -188,3 +188,10 @@ def test_shipped_cards_are_rendered_from_their_records(name):
     assert values["accuracy"]["weights"] == weights_of(folder) and values["weights"]["sha256"] == weights_of(folder)[-1]
     assert "2-core" not in text and "a machine that was not recorded" in text and "export2" not in text
     assert ("This run differs in the loss, gamma, the schedule." in text) == (name != "smollm2_135m")
+
+
+def test_a_domain_whose_answers_had_no_rounds_is_called_so(made):
+    values = written(made)[0]
+    row = {"method": "dflash", "tau": {"all": 1.5, "math": 1.5}, "survival": [0.5]}
+    values["validation"] = {"how": "So.", "domains": ["chat", "math"], "rows": [row], "weights": ["0"]}
+    assert "| dflash | 1.50 | no rounds | 1.50 |" in render(values)

@@ -188,7 +188,7 @@ def _validation(v: dict[str, Any]) -> list[str]:
     ]
     lines.append("|---|---|" + "---|" * len(v["domains"]))
     for row in v["rows"]:
-        cells = " | ".join(f"{row['tau'][d]:.2f}" for d in v["domains"])
+        cells = " | ".join(f"{row['tau'][d]:.2f}" if d in row["tau"] else "no rounds" for d in v["domains"])
         lines.append(f"| {row['method']} | {row['tau']['all']:.2f} | {cells} |")
     lines.append("")
     for row in v["rows"]:

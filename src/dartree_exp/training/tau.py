@@ -17,6 +17,7 @@ import torch
 from dartree_exp.errors import RunError
 from dartree_exp.training.command import Parser, natural, output_file, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
+from dartree_exp.training.errors import InputError
 
 METHODS = ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned")
 
@@ -87,7 +88,10 @@ class Validator:
         ]
 
     def measure(self, method: str) -> dict:
-        """tau (mean over prompts of the prompt's mean: `tau_macro`) per domain and over all, rounds, survival per depth."""
+        """tau (mean over prompts of the prompt's mean: `tau_macro`) per domain and over all, rounds, survival per depth.
+
+        A domain whose answers all end with their first token has no tau. Raises InputError where that holds for all.
+        """
         from dartree_exp.assemble import make_method
         from dartree_exp.config import compose
         from dartree_exp.decode import speculate
@@ -110,6 +114,8 @@ class Validator:
                 means.setdefault(sample.domain, []).append(sum(counts) / len(counts))
             advanced += counts
         pooled = [m for part in means.values() for m in part]
+        if not pooled:
+            raise InputError("no prompt gave a round to count: every answer ends with its first token")
         tau = {"all": sum(pooled) / len(pooled)} | {d: sum(m) / len(m) for d, m in sorted(means.items())}
         return {
             "method": config.method,

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+_CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160))}
+
 
 class UserError(Exception):
-    """Something the user can put right; `str(error)` says what and how."""
+    """Something the user can put right; `str(error)` says what and how: a line an argument.
+
+    Control characters, which come with values and file names that a message repeats, are shown escaped, so that they neither
+    reach the terminal nor break the line.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(str(line).translate(_CONTROL) for line in self.args)
 
 
 class ConfigError(UserError):

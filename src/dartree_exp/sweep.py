@@ -62,7 +62,7 @@ class SweepFolder(Callback):
             planned = all_points(config, folder)
             refused = [point for point in planned.points if point.config is None]
             if refused and (config.sweep.check is not False or not all(point.composed for point in refused)):
-                raise ConfigError("\n".join(_refusals(refused, planned.points)))
+                raise ConfigError(*_refusals(refused, planned.points))
             begin(folder, planned)
         except COMPOSITION_ERRORS as error:
             _exit(2, explain(error, task_overrides(config.hydra)))

@@ -6,7 +6,6 @@ when the folder is opened: the same settings over other files are another run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import files
@@ -90,6 +89,7 @@ def _target_folder(config: Config) -> Path | None:
 def _drafter_folders(config: Config) -> list[Path]:
     """The drafter's folder, after that of a backbone it shares; [] where there is none on this machine."""
     from dartree_exp.drafters.backbone_ref import reference_in
+    from dartree_exp.drafters.dflash_config import read_json
     from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
 
     path = config.drafter.path
@@ -98,7 +98,7 @@ def _drafter_folders(config: Config) -> list[Path]:
     folder = locate(path) if path.startswith(PACKAGE_SCHEME) else _at_hand(path)
     if folder is None:
         return []
-    reference = reference_in(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    reference = reference_in(read_json(folder))
     return [folder] if reference is None else [reference.beside(folder), folder]
 
 

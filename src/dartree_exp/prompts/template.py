@@ -49,7 +49,7 @@ def text_of(row: Mapping[str, Any], name: str) -> str:
         if not value.strip():
             raise RowError(f"field {name!r} is {'blank' if value else 'empty'}")
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and math.isfinite(value)):
         return str(value)
     raise RowError(f"field {name!r} is {kind_of(value)}; must be a text or a number")
 

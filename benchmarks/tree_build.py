@@ -8,7 +8,8 @@ hits all alike. `prepare` (candidates, slot projections) and `build` are timed a
 and repeats, of wall-clock milliseconds and of this thread's CPU time, which other processes disturb less.
 
 Counted, in passes that are not timed: how often a depth was scored, per build and level (1 where a tree is grown once;
-the heap scores single nodes), and of the selections that may tie, how many were sorted whole for it.
+heaps score single nodes, or every
+depth at once), and of the selections that look for ties, how many were sorted whole for one.
 """
 
 from __future__ import annotations

@@ -94,6 +94,18 @@ def test_a_program_that_calls_the_library_is_named_without_its_folder(monkeypatc
     assert command() == "python -f mine.py 'x y'"
 
 
+@pytest.mark.parametrize("mode", [[], ["-m"]], ids=["run", "sweep"])
+@pytest.mark.parametrize("settings", [["output=file"], ["output=file/below"], ["sweep.name=" + "x" * 300]])
+def test_a_folder_that_cannot_be_made_is_one_line(
+    mode: list[str], settings: list[str], runs: Any, capsys: pytest.CaptureFixture
+) -> None:
+    Path("file").touch()
+    assert runs.code([*mode, *TOY, *settings]) != 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and said[0].startswith("dartree_exp: ") and settings[0].partition("=")[2][:20] in said[0]
+    assert runs.budgets == [] and [path.name for path in Path().iterdir() if path.name != "multirun"] == ["file"]
+
+
 def test_a_single_run_can_join_a_named_sweep(runs: Any) -> None:
     assert runs.code([*TOY, "sweep.name=mine", "output=elsewhere"]) == 0
     assert Path("elsewhere", "mine", config_hash(compose(TOY)), "status.json").exists()

@@ -75,6 +75,25 @@ def test_twelve_points_two_bad_ones_a_kill_and_a_restart(tmp_path: Path) -> None
     assert code == 1 and "10 done before, 2 failed" in out
 
 
+def test_a_terminated_sweep_keeps_the_running_prompt_starts_no_more_and_goes_on(tmp_path: Path) -> None:
+    points = ["tree.budget=1,2", "benchmark.limit=12", "decoding.max_new_tokens=96"]
+    process = start(tmp_path, *points)
+    deadline = time.monotonic() + 120
+    while not any(
+        run.samples for run in map(Run, (f.parent for f in (tmp_path / "multirun" / "s").glob("*/status.json")))
+    ):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, out
+    [run] = find_runs(tmp_path / "multirun" / "s")
+    assert run.state == "INTERRUPTED" and "Terminated" in run.status["message"]
+    assert 0 < len(run.samples) < 12 and run.environment["load"].keys() >= {"start", "end"}
+    code, out = finish(tmp_path, *points)
+    assert code == 0 and states(tmp_path) == {"DONE": 2}, out
+
+
 def test_two_shells_share_a_sweep_and_run_nothing_twice(tmp_path: Path) -> None:
     points = ["tree.budget=1,2,3,4,5,6", "benchmark.limit=3"]
     shells = [start(tmp_path, *points) for _ in range(2)]

@@ -30,7 +30,7 @@ def spoil(file, content):
         file.write_bytes(content)
 
 
-@pytest.mark.parametrize("content", WRONG, ids=repr)
+@pytest.mark.parametrize("content", WRONG, ids=lambda content: repr(content)[:12])
 @pytest.mark.parametrize("name", [*JSON_FILES, CONFIG, SAMPLES, ROUNDS, TREES])
 def test_a_damaged_run_is_named_and_the_others_are_reported(tmp_path, capsys, name, content):
     if name in LINES and content is not None:

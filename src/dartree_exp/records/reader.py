@@ -96,7 +96,9 @@ class Run:
 
         try:
             config = OmegaConf.to_container(OmegaConf.load(self.path / CONFIG), resolve=True)
-        except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
+        except RecursionError:
+            raise RecordError(f"{self.path / CONFIG}: nested too deeply") from None
+        except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
             raise RecordError(f"{self.path / CONFIG}: {' '.join(str(error).split())}") from error
         return check_config(config, self.path / CONFIG)
 

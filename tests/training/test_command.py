@@ -215,6 +215,7 @@ def test_a_mistake_is_one_line(name, arguments, said, work, tmp_path, capsys):
     new = tmp_path / "new"
     filled = [text.format(**vars(work), new=new) for text in arguments]
     assert said in said_in_one_line(outcome(name, filled, capsys), 2)
+    assert not (tmp_path / "new.about.json").exists()
     left = [path for path in new.rglob("*") if path.is_file()] if new.is_dir() else [new] if new.exists() else []
     assert not [path.name for path in left if path.suffix in (".safetensors", ".md", ".jsonl", ".part")]
 

@@ -86,7 +86,6 @@ def main(argv: list[str] | None = None) -> int:
     }
     source = {**file_record(args.prompts), "count": len(prompts), "kept_out": len(prompts) - len(wanted)}
     done = finished(args.out)
-    record = begin_text(args.out, settings, source)
     stack = LlamaStack(target)
     todo = [p for p in wanted if p.id not in done]
     try:
@@ -104,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         raise InputError(
             f"--cap {args.cap}: the longest prompt has {longest} tokens and the target takes {limit} in all"
         )
+    record = begin_text(args.out, settings, source)
     began, tokens, count = time.perf_counter(), 0, 0
     for batch in batches:
         answers = greedy(stack, torch.tensor([ids for _, ids in batch]), args.cap, eos)

@@ -73,10 +73,10 @@ def begin_text(text: Path, settings: dict[str, Any], prompts: dict[str, Any]) ->
     Raises UserError where the text was begun with other settings.
     """
     path = text_record_path(text)
-    if not path.exists():
-        if text.exists() and text.stat().st_size:
-            return None
+    if not text.exists() or not text.stat().st_size:
         record = {**settings, "prompts": [], "machines": []}
+    elif not path.exists():
+        return None
     else:
         record = read_object(path)
         refuse_changes(text, record, settings)

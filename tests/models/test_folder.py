@@ -128,6 +128,12 @@ def test_tokenizers_that_the_library_refuses(folder, no_weights, fields):
     refused(folder, "the tokenizer files of .* cannot be used: ")
 
 
+def test_a_tokenizer_that_cannot_read_the_prompt(folder, no_weights):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    edit(folder / "tokenizer.json", model=tokenizer["model"] | {"unk_token": ""})
+    refused(folder, r"the tokenizer cannot read the rendered prompt: .*Missing \[UNK\]")
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "generation_config.json", "chat_template.jinja"])
 def test_git_lfs_pointers_say_what_to_do(folder, no_weights, name):
     (folder / name).write_text(POINTER)

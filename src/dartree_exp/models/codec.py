@@ -62,6 +62,8 @@ class ChatCodec:
             ids = list(self.library.encode(text, add_special_tokens=False))
         except (UnicodeError, TypeError) as error:
             raise UserError("the prompt holds half a surrogate pair, which no tokenizer can read") from error
+        except Exception as error:  # the tokenizers library raises no narrower class
+            raise UserError(f"{self._source}: the tokenizer cannot read the rendered prompt: {error}") from error
         if not ids:
             raise UserError(f"{self._source}: the chat template gives no token")
         if (largest := max(ids)) >= self._rows:

@@ -117,7 +117,8 @@ def load_codec(folder: Path, rows: int) -> ChatCodec:
             lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
         )
     codec = ChatCodec(tokenizer, str(folder), rows)
-    codec.encode_chat([{"role": "user", "content": "Hello"}])
+    ids = codec.encode_chat([{"role": "user", "content": "Hello"}])
+    library_call(f"the tokenizer files of {folder} cannot be used", lambda: codec.decode(ids))
     return codec
 
 

@@ -32,10 +32,8 @@ from dartree_exp.verify.stopping import StopRule
 def load_parts(config: Config) -> tuple[Target, Method]:
     """Load the target, then the drafter, which is checked against it, and put the method together.
 
-    Sets the thread count first. `method=ar` is plain decoding through the speculative loop: no drafter, a bare root.
+    `method=ar` is plain decoding through the speculative loop: no drafter, a bare root.
     """
-    if config.engine.threads is not None:
-        torch.set_num_threads(config.engine.threads)
     target = load_target(config.model, config.engine)
     if config.method == "ar":
         bare = replace(config.tree, name="chain", scoring="marginal", budget=0)

@@ -128,8 +128,7 @@ def speculate(
             mask, positions = tree_mask(tree, start, target.dtype), position_ids(tree, start)
         with clock.stage("verify"):
             out = target.verify(tree.tokens, positions, mask, cache, taps)
-            check_finite(out.logits, "target", index, sampler.sample_id)
-            path, bonus = verify_tree(tree, out.logits, sampler, start)
+            path, bonus = verify_tree(tree, out.logits, sampler, start, index)
             check_scores(scorer, method.drafter, index, sampler.sample_id)  # here, where the device has been waited for
         with clock.stage("commit"):
             rows = torch.tensor(path, device=tree.tokens.device)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,8 @@ from dartree_exp.verify.lossless import Verdict, judge
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
+from dartree_exp.warm_up import Machine, warm_up
 
-WARM_UP_TOKENS = 8
 CONTEXT_TOKENS = 32  # of the answer, kept before the root of a recorded tree
 
 
@@ -56,6 +55,7 @@ class Arms:
     rule: StopRule
     clock: Callable[[], Any]
     shared: SharedBaseline | None = None
+    tolerance: float = 0.0  # of near ties, in logits
 
     def plain(self, ids: list[int], sampler: Sampler) -> Decoded:
         """Plain decoding, or its stored answer where the sweep shares one."""
@@ -101,7 +101,7 @@ def decode_turn(
         drafted = plain if fallback else arms.drafted(ids, sampler)
         if not (ar_first or fallback):
             plain = arms.plain(ids, sampler)
-        verdict = judge(arms.target, ids, drafted.ids, plain.ids, sampler)
+        verdict = judge(arms.target, ids, drafted.ids, plain.ids, sampler, arms.rule, arms.tolerance)
     except (NonFiniteLogitsError, PromptTooLongError) as caught:
         error, drafted = {"type": type(caught).__name__, "message": str(caught)}, Decoded()
         fallback = None  # plain decoding gave no answer either: the prompt failed, and counts as that alone
@@ -192,7 +192,8 @@ def run(config: Config, folder: RunFolder) -> None:
     folder.identify(input_digests(config))
     turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
-    machine = warm_up(arms, prompts)
+    machine = warm_up(arms.target, arms.method, config, arms.clock, next(fitting(arms, prompts), None))
+    arms = replace(arms, tolerance=machine.tolerance)
     folder.write_environment(environment(arms, machine))
     method, console = str(config.method), Console()
     tracker = make_tracker(config, folder.path)
@@ -265,7 +266,7 @@ def decode_prompt(
         messages.append({"role": "assistant", "content": codec.decode(sample.ar_ids)})
 
 
-def environment(arms: Arms, machine: dict[str, float]) -> dict[str, Any]:
+def environment(arms: Arms, machine: Machine) -> dict[str, Any]:
     """The stamp of this process: what the numbers were measured with."""
     target = arms.target
     weights = {"target": target.weights_sha256, "drafter": arms.method.drafter.weights_sha256}
@@ -275,28 +276,13 @@ def environment(arms: Arms, machine: dict[str, float]) -> dict[str, Any]:
     return describe_environment(
         device=str(target.device),
         dtype=str(target.dtype).removeprefix("torch."),
-        threads=torch.get_num_threads(),
+        threads=machine.threads,
         device_details=details,
         weights={role: digest for role, digest in weights.items() if digest is not None},
-        machine={"target_forward_ms_by_rows": machine},
+        machine=machine.record(),
+        row_invariant=machine.row_invariant,
+        tolerance=machine.tolerance,
     )
-
-
-def warm_up(arms: Arms, prompts: Sequence[Prompt]) -> dict[str, float]:
-    """One untimed prompt per arm, then the machine's forward costs (milliseconds by rows) for the environment record.
-
-    The prompt is the first one that the run can decode; {} where there is none.
-    """
-    ids = next(fitting(arms, prompts), None)
-    if ids is None:
-        return {}
-    rule = StopRule(WARM_UP_TOKENS, arms.rule.eos_ids)
-    sampler = make_sampler(arms.config.decoding, "warm-up")
-    with suppress(NonFiniteLogitsError):  # the timed run meets it again, and records it
-        autoregress(arms.target, ids, sampler, rule, arms.clock())
-        if arms.method.fallback(len(ids), WARM_UP_TOKENS) is None:
-            speculate(arms.target, arms.method, ids, sampler, rule, arms.clock())
-    return forward_costs(arms.target, ids, sorted({1, 17, arms.method.max_budget + 1}))
 
 
 def fitting(arms: Arms, prompts: Iterable[Prompt]) -> Iterator[list[int]]:
@@ -307,21 +293,3 @@ def fitting(arms: Arms, prompts: Iterable[Prompt]) -> Iterator[list[int]]:
         with suppress(PromptTooLongError):
             check_length(arms, ids)
             yield ids
-
-
-def forward_costs(target: Target, ids: list[int], rows: list[int], repeats: int = 3) -> dict[str, float]:
-    """Median milliseconds of one target forward after `ids`, by number of causal rows: the machine's yardstick."""
-    costs = {}
-    cache = target.new_cache(len(ids) + max(rows))
-    target.prefill(ids, cache)
-    for n in rows:
-        times = []
-        for _ in range(repeats):
-            begin = time.perf_counter()
-            target.prefill(ids[:1] * n, cache)
-            if target.device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - begin)
-            cache.keep(len(ids))
-        costs[str(n)] = round(sorted(times)[repeats // 2] * 1e3, 3)
-    return costs

@@ -93,6 +93,10 @@ class Case:
     def plain(self, prompt=PROMPT, cap=18, sampler=None, **rule) -> Decoded:
         return plain_decode(self.target, tuple(prompt), sampler or Sampler(), _rule(cap, rule))
 
+    def plain_again(self, prompt, cap, sampler, **rule) -> Decoded:
+        """`plain`, but decoded now: for tests that change how the target computes."""
+        return autoregress(self.target, list(prompt), sampler, _rule(cap, rule), StageClock())
+
     def drafted(self, prompt=PROMPT, cap=18, sampler=None, on_round=None, **rule) -> Decoded:
         return speculate(
             self.target, self.method, prompt, sampler or Sampler(), _rule(cap, rule), StageClock(), on_round
@@ -105,10 +109,13 @@ def _rule(cap: int, rule: dict) -> StopRule:
 
 @pytest.fixture
 def make_case():
-    """`make_case(name, *overrides, family=, dtype=, drafter=)`: a fresh method of the table over a cached target."""
+    """`make_case(name, *overrides, family=, dtype=, drafter=)`: a fresh method of the table over a cached target.
 
-    def make(name, *overrides, family="llama", dtype=torch.float32, drafter="noisy", num_drafts=6):
-        target, (chosen, head, _) = target_of(family, dtype), DRAFTING[name]
+    target: another target in its place.
+    """
+
+    def make(name, *overrides, family="llama", dtype=torch.float32, drafter="noisy", num_drafts=6, target=None):
+        target, (chosen, head, _) = target or target_of(family, dtype), DRAFTING[name]
         if drafter == "noisy":
             made = NoisyOracle(target, head and head(target), num_drafts)
         else:

@@ -1,12 +1,15 @@
 """The walk against the reference's cases and the exact law of the tree."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
 
+from dartree_exp.models.toy import toy_target
+from dartree_exp.trees.masks import position_ids, tree_mask
 from dartree_exp.trees.tree import DraftTree
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.walk import NonFiniteLogitsError, check_finite, verify_tree, walk
@@ -72,3 +75,47 @@ def test_nan_and_infinite_logits_are_named():
         logits[1, 2] = bad
         with pytest.raises(NonFiniteLogitsError, match=r"draft logits: 1 of 12 .*round 4, sample 'mini-7'"):
             check_finite(logits, "draft", 4, "mini-7")
+
+
+def chain_of(tokens):
+    line = torch.arange(len(tokens))
+    return DraftTree(torch.tensor(tokens), line - 1, line, torch.zeros(len(tokens)), None, len(tokens) - 1)
+
+
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, top_k=3)], ids=["greedy", "T=1"])
+def test_only_rows_of_the_walk_are_read(sampler):
+    """A bad row that the walk visits is named with its round; one that it does not visit changes nothing."""
+    tree = chain_of([9, 2, 3, 1])
+    logits = torch.full((4, 5), -50.0)
+    logits[0, 2] = logits[1, 4] = 50.0  # accepts 2, refuses 3
+    assert verify_tree(tree, logits, sampler, 10) == ([0, 1], 4)
+    logits[2:] = float("nan")
+    assert verify_tree(tree, logits, sampler, 10) == ([0, 1], 4)
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        poisoned = logits.clone()
+        poisoned[1, 0] = bad
+        with pytest.raises(NonFiniteLogitsError, match=r"target logits: 1 of 10 .*round 6, sample 'x'"):
+            verify_tree(tree, poisoned, replace(sampler, sample_id="x"), 10, 6)
+
+
+@pytest.mark.parametrize("row_invariant", [False, True], ids=["library", "row_invariant"])
+def test_a_nan_behind_the_mask_reaches_the_visited_rows(row_invariant):
+    """So a row that the walk does not visit cannot spoil it silently."""
+    target = toy_target("llama", torch.bfloat16, seed=1)
+    target.row_invariant = row_invariant
+    prompt = [4, 9, 33, 17]
+    cache = target.new_cache(12)
+    target.prefill(prompt, cache)
+    tree = DraftTree(
+        torch.tensor([5, 7, 8]), torch.tensor([-1, 0, 0]), torch.tensor([0, 1, 1]), torch.zeros(3), None, 2
+    )
+    mask = tree_mask(tree, 4, target.dtype)
+
+    def poison(module, arguments, output):
+        output[0, 2] = float("nan")  # values of node 2, which neither the root nor node 1 sees
+        return output
+
+    handle = target._model.model.layers[0].self_attn.v_proj.register_forward_hook(poison)
+    logits = target.verify(tree.tokens, position_ids(tree, 4), mask, cache).logits
+    handle.remove()
+    assert logits[:2].isnan().all()

@@ -188,7 +188,14 @@ class EngineConfig:
     dtype: str = knob(
         "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32", allowed=("auto", "bf16", "fp32", "fp64")
     )
-    threads: int | None = knob("CPU threads; null: torch's choice", low=1, high=MOST_THREADS)
+    threads: int | None = knob(
+        "CPU threads; null: one or all, whichever a run's warm-up finds faster", low=1, high=MOST_THREADS
+    )
+    attention: str = knob(
+        "auto: row_invariant for bf16 on a CPU whose self-test passes (a tree row then has a plain step's bits), else "
+        "library",
+        allowed=("auto", "row_invariant", "library"),
+    )
     profile: bool = knob("synchronise the device at every stage's end (exact stages, slower total)")
 
 

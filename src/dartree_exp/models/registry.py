@@ -17,7 +17,7 @@ from dartree_exp.hub import snapshot
 from dartree_exp.models.codec import ChatCodec
 from dartree_exp.models.digests import digest_of_files
 from dartree_exp.models.folder import EMBED, check_sizes, read_config, read_eos
-from dartree_exp.models.target import Target
+from dartree_exp.models.target import HALF, Target
 from dartree_exp.models.toy import toy_target
 from dartree_exp.models.weight_files import INDEX, headers, non_finite, weight_files
 from dartree_exp.reading import read_object, read_text, user_path
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 TOY = "toy"
 T = TypeVar("T")
+ALL_THREADS = torch.get_num_threads()
+"""Before any run has set another number."""
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -38,14 +40,21 @@ def load_target(model: ModelConfig, engine: EngineConfig) -> Target:
     """Load the target that the configuration names, on the engine's device and dtype.
 
     `model.path` null: the toy target or an embedded one, fetched once by `model.name`. Otherwise a local folder, or a
-    hub name. Sets torch's thread count if `engine.threads` is given.
+    hub name. Sets torch's thread count (`engine.threads`, null: all) and the kind of attention (`engine.attention`).
     Raises UserError for anything the user can put right: unknown name, no such folder, no safetensors, incomplete
     weights, unsupported architecture, hub not reachable, no GPU.
     """
-    if engine.threads is not None:
-        torch.set_num_threads(engine.threads)
+    torch.set_num_threads(ALL_THREADS if engine.threads is None else engine.threads)
     device = resolve_device(engine.device)
     dtype = resolve_dtype(engine.dtype, device)
+    target = _load(model, dtype, device)
+    target.row_invariant = engine.attention == "row_invariant" or (
+        engine.attention == "auto" and dtype in HALF and device.type == "cpu"
+    )
+    return target
+
+
+def _load(model: ModelConfig, dtype: torch.dtype, device: torch.device) -> Target:
     if model.path is not None:
         return load_folder(_locate(model.path), model.name, dtype, device)
     if model.name == TOY:

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from dartree_exp.models.cache import TargetCache, UnsupportedTargetError, check_rewindable, smallest_window
 from dartree_exp.models.codec import Codec
 
+HALF = (torch.bfloat16, torch.float16)
+"""Dtypes in which the order of additions shows in the ids."""
+
 
 @dataclass
 class Forward:
@@ -63,6 +66,23 @@ class Target:
         self._cache_keyword = "cache" if "cache" in known else "past_key_values"
         self._tapped: dict[int, Tensor] | None = None
         self._hooked: set[int] = set()
+        self._row_invariant = False
+
+    @property
+    def row_invariant(self) -> bool:
+        """Whether attention accumulates in float64 and no product is computed over one row alone.
+
+        Set it to switch. On a machine that passes `models.row_invariance.self_test` a row's bits are then the same
+        alone, in a prompt and in any tree. Off, the library's fused attention runs: faster, and rows differ by rounding.
+        """
+        return self._row_invariant
+
+    @row_invariant.setter
+    def row_invariant(self, on: bool) -> None:
+        from dartree_exp.models.attention import ROW_INVARIANT
+
+        self._model.set_attn_implementation(ROW_INVARIANT if on else "sdpa")
+        self._row_invariant = on
 
     @property
     def dtype(self) -> torch.dtype:
@@ -81,6 +101,11 @@ class Target:
     def lm_head_weight(self) -> Tensor:
         """Output projection [V, H]."""
         return self._head.weight
+
+    def products(self) -> list[nn.Module]:
+        """One linear layer of every shape that a forward multiplies by, the head included."""
+        shapes = {tuple(m.weight.shape): m for m in self._model.modules() if isinstance(m, nn.Linear)}
+        return list(shapes.values())
 
     @cached_property
     def weights_sha256(self) -> str:
@@ -102,7 +127,7 @@ class Target:
             layers=self.num_layers,
             kv_heads=self._kv_heads,
             head_dim=self._head_dim,
-            capacity=capacity,
+            capacity=capacity + self._row_invariant,  # the twin of a single row needs a place
             dtype=self.dtype,
             device=self.device,
         )
@@ -119,7 +144,15 @@ class Target:
         tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
         positions = torch.arange(start, start + len(ids), device=self.device)[None]
         hidden, features = self._run(tokens, positions, None, cache, taps)
-        return Forward(self._head(hidden[-1:]), features)
+        return Forward(self._logits(hidden[-1:]), features)
+
+    @torch.no_grad()
+    def score(self, ids: Sequence[int], cache: TargetCache) -> Tensor:
+        """Read `ids` causally after what the cache holds: logits of every row, [len(ids), V]."""
+        start = cache.length
+        tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
+        positions = torch.arange(start, start + len(ids), device=self.device)[None]
+        return self._logits(self._run(tokens, positions, None, cache, ())[0])
 
     @torch.no_grad()
     def step(self, token: int, cache: TargetCache) -> Tensor:
@@ -127,7 +160,7 @@ class Target:
         tokens = torch.tensor([[token]], dtype=torch.int64, device=self.device)
         positions = torch.tensor([[cache.length]], dtype=torch.int64, device=self.device)
         hidden, _ = self._run(tokens, positions, None, cache, ())
-        return self._head(hidden)[0]
+        return self._logits(hidden)[0]
 
     @torch.no_grad()
     def verify(
@@ -147,12 +180,30 @@ class Target:
                 f"tree mask must be additive {self.dtype} of shape {expected}, got {mask.dtype} {tuple(mask.shape)}"
             )
         hidden, features = self._run(tokens[None], position_ids, mask, cache, taps)
-        return Forward(self._head(hidden), features)
+        return Forward(self._logits(hidden), features)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """The head's products, over two rows at least where rows must not depend on their number."""
+        if self._row_invariant and hidden.shape[0] == 1:
+            return self._head(hidden.expand(2, -1))[:1]
+        return self._head(hidden)
 
     def _run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: TargetCache, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
         """Backbone forward: final-normed hidden states [n, H], tapped features [n, len(taps) * H] or None."""
+        if not (self._row_invariant and tokens.shape[1] == 1):
+            return self._forward(tokens, positions, mask, cache, taps)
+        # A product over one row takes another path in the library than one over two or more. The twin row sits behind
+        # the row, which does not see it, and leaves the cache again.
+        length = cache.length
+        hidden, features = self._forward(tokens.expand(1, 2), positions.expand(1, 2), None, cache, taps)
+        cache.keep(length + 1)
+        return hidden[:1], None if features is None else features[:1]
+
+    def _forward(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: TargetCache, taps: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
         arguments = {self._cache_keyword: cache.library}
         self._hook(taps)
         self._tapped = {} if taps else None

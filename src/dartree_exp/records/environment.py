@@ -44,6 +44,8 @@ def describe_environment(
     device_details: dict[str, Any] | None = None,
     weights: dict[str, str] | None = None,
     machine: dict[str, Any] | None = None,
+    row_invariant: bool = False,
+    tolerance: float = 0.0,
 ) -> dict[str, Any]:
     """The stamp written to environment.json.
 
@@ -54,6 +56,8 @@ def describe_environment(
         device_details: of an accelerator: its name, driver, attention kernel, as the caller knows them.
         weights: sha256 of each weights file, by role ("target", "drafter").
         machine: what a small benchmark of this machine measured, with units in the keys.
+        row_invariant: a self-test found that the target's rows have the same bits in any company.
+        tolerance: of near ties, in logits; 0: only equal ids pass.
     """
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -71,6 +75,8 @@ def describe_environment(
         "git": git_commit(Path(__file__).parent),
         "weights": weights or {},
         "machine": machine or {},
+        "row_invariant": row_invariant,
+        "tolerance": tolerance,
     }
 
 

@@ -49,14 +49,25 @@ def walk(tokens: list[int], parents: list[int], chosen: Callable[[int], int]) ->
         path.append(child)
 
 
-def verify_tree(tree: DraftTree, logits: Tensor, sampler: Sampler, start: int) -> tuple[list[int], int]:
+def verify_tree(
+    tree: DraftTree, logits: Tensor, sampler: Sampler, start: int, round_index: int = 0
+) -> tuple[list[int], int]:
     """Accepted node path (root first) and bonus token of one round.
+
+    Only the rows that the walk visits are read, a handful of 1+N, and they are the rows that are checked. A row that it
+    does not visit decides nothing by itself; a NaN in its keys or values reaches every row that shares a layer with it,
+    the visited ones included, since a hidden key is weighted by zero and 0 * NaN is NaN.
 
     Args:
         logits: [1+N, V] of the target, row i after node i. start: absolute position of the root.
+    Raises:
+        NonFiniteLogitsError: a visited row has NaN or infinite logits.
     """
     tokens, parents, depths = torch.stack((tree.tokens, tree.parents, tree.depths)).tolist()
-    if sampler.greedy:
-        draws = logits.argmax(-1).tolist()
-        return walk(tokens, parents, draws.__getitem__)
-    return walk(tokens, parents, lambda node: sampler.choose(logits[node], start + depths[node] + 1))
+    if sampler.greedy and logits.device.type != "cpu":
+        draws = logits.argmax(-1).tolist()  # one transfer, where reading row by row would synchronise for each
+        path, bonus = walk(tokens, parents, draws.__getitem__)
+    else:
+        path, bonus = walk(tokens, parents, lambda node: sampler.choose(logits[node], start + depths[node] + 1))
+    check_finite(logits[path], "target", round_index, sampler.sample_id)
+    return path, bonus

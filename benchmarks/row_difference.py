@@ -1,10 +1,10 @@
-"""How far the logits of a tree row are from those of a one-token step, by dtype: the basis of the near-tie tolerance.
+"""How far the logits of a tree row are from those of a one-token step, by dtype and kind of attention.
 
-    python benchmarks/row_difference.py [fp32] [bf16] [prompts=6] [tokens=64]
+    python benchmarks/row_difference.py [fp32] [bf16] [prompts=6] [tokens=64] [attention=library|row_invariant]
 
 The target decodes `tokens` tokens one at a time, then reads the same tokens in one forward of tokens + 1 rows (a chain
 as tree). Printed per dtype: the largest and the mean absolute difference over all rows and token ids, and over each
-row's best 10 ids, where near-ties are decided.
+row's best 10 ids, where near ties are decided. A run's own tolerance is measured by its warm-up (`verify/rows.py`).
 """
 
 import sys
@@ -15,29 +15,26 @@ from dartree_exp.config import compose
 from dartree_exp.models.registry import load_target
 from dartree_exp.prompts import load_prompts
 from dartree_exp.trees.masks import position_ids, tree_mask
-from dartree_exp.trees.tree import DraftTree
+from dartree_exp.verify.rows import path_tree
 
 
 @torch.inference_mode()
-def differences(dtype: str, prompts: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+def differences(dtype: str, attention: str, prompts: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Absolute differences [rows, V] of all rows, and those of each row's best 10 ids."""
-    config = compose([f"engine.dtype={dtype}", f"benchmark.limit={prompts}"])
+    config = compose([f"engine.dtype={dtype}", f"engine.attention={attention}", f"benchmark.limit={prompts}"])
     target = load_target(config.model, config.engine)
     everything, best = [], []
     for prompt in load_prompts(config.benchmark):
         ids = target.tokenizer.encode_chat([{"role": "user", "content": prompt.turns[0]}])
         cache = target.new_cache(len(ids) + tokens + 1)
-        token = int(target.prefill(ids, cache).logits[-1].argmax())
-        path, steps = [token], []
+        path, steps = [int(target.prefill(ids, cache).logits[-1].argmax())], []
         for _ in range(tokens):
             steps.append(target.step(path[-1], cache).float())
             path.append(int(steps[-1].argmax()))
-        nodes = torch.tensor(path[:-1])
-        line = torch.arange(len(nodes))
-        chain = DraftTree(nodes, line - 1, line, torch.zeros(len(nodes)), None, len(nodes) - 1)
+        chain, _ = path_tree(path[:-1], tokens, target.vocab_size, target.device)
         cache.keep(len(ids))
         mask = tree_mask(chain, len(ids), target.dtype)
-        rows = target.verify(nodes, position_ids(chain, len(ids)), mask, cache).logits.float()
+        rows = target.verify(chain.tokens, position_ids(chain, len(ids)), mask, cache).logits.float()
         gap = (rows - torch.stack(steps)).abs()
         everything.append(gap)
         best.append(gap.gather(1, torch.stack(steps).topk(10).indices))
@@ -47,11 +44,12 @@ def differences(dtype: str, prompts: int, tokens: int) -> tuple[torch.Tensor, to
 def main() -> None:
     options = dict(a.split("=") for a in sys.argv[1:] if "=" in a)
     prompts, tokens = int(options.get("prompts", 6)), int(options.get("tokens", 64))
+    attention = options.get("attention", "library")
     for dtype in [a for a in sys.argv[1:] if "=" not in a] or ["fp32", "bf16"]:
-        everything, best = differences(dtype, prompts, tokens)
+        everything, best = differences(dtype, attention, prompts, tokens)
         print(
-            f"{dtype}: {len(everything)} rows, all ids: max {everything.max():.3g} mean {everything.mean():.3g}; "
-            f"best 10 ids: max {best.max():.3g} mean {best.mean():.3g}"
+            f"{dtype}, {attention}: {len(everything)} rows, all ids: max {everything.max():.3g} "
+            f"mean {everything.mean():.3g}; best 10 ids: max {best.max():.3g} mean {best.mean():.3g}"
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from dartree_exp.errors import RunError
 from dartree_exp.metrics import is_degenerate
 from dartree_exp.models.target import Target
 from dartree_exp.prompts import Prompt, load_prompts
+from dartree_exp.proof import fp32_proof
 from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.environment import describe_environment
 from dartree_exp.records.folder import RunFolder
@@ -78,13 +78,12 @@ def prompt_sha256(ids: list[int]) -> str:
     return hashlib.sha256(np.asarray(ids, dtype="<i8").tobytes()).hexdigest()
 
 
-def prepare(config: Config, sweep: Path) -> tuple[list[Prompt], Arms]:
-    """Prompts first (cheap, may be missing), then the models. sweep: the folder that runs share."""
+def prepare(config: Config) -> tuple[list[Prompt], Arms]:
+    """Prompts first (cheap, may be missing), then the models."""
     prompts = load_prompts(config.benchmark)
     target, method = load_parts(config)
     rule, clock = make_rule(config.decoding, target), clock_factory(config, target)
-    shared = make_baseline(config, target, sweep) if config.baseline == "shared" else None
-    return prompts, Arms(config, target, method, rule, clock, shared)
+    return prompts, Arms(config, target, method, rule, clock)
 
 
 def decode_turn(
@@ -188,12 +187,13 @@ def run(config: Config, folder: RunFolder) -> None:
     Raises:
         RunError: a verdict is `wrong`, or no prompt could be decoded at all. The records stay.
     """
-    prompts, arms = prepare(config, folder.path.parent)
+    prompts, arms = prepare(config)
     folder.identify(input_digests(config))
     turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
     machine = warm_up(arms.target, arms.method, config, arms.clock, next(fitting(arms, prompts), None))
-    arms = replace(arms, tolerance=machine.tolerance)
+    shared = make_baseline(config, arms.target, folder.path.parent) if config.baseline == "shared" else None
+    arms = replace(arms, shared=shared, tolerance=machine.tolerance)
     folder.write_environment(environment(arms, machine))
     method, console = str(config.method), Console()
     tracker = make_tracker(config, folder.path)
@@ -215,6 +215,8 @@ def run(config: Config, folder: RunFolder) -> None:
                     stop_if_asked()
         folder.note_load()
         summary = summarise(folder.samples(), method)
+        if config.proof == "fp32":
+            summary["proof"] = fp32_proof(config, prompts)
         folder.write_summary(summary)
     finally:
         tracker.finish(summary)
@@ -228,6 +230,10 @@ def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
     if wrong:
         raise RunError(
             f"{wrong} of {summary['turns']} outputs differ from plain decoding beyond rounding (see samples.jsonl)"
+        )
+    if (proof := summary.get("proof")) and proof["exact"] < proof["of"]:
+        raise RunError(
+            f"proof=fp32: {proof['of'] - proof['exact']} of {proof['of']} outputs are not plain decoding's ids"
         )
     if failed and not summary["turns"]:
         raise RunError(f"none of {failed} prompts could be decoded: {folder.samples()[0].error}")

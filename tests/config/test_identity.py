@@ -14,6 +14,7 @@ from dartree_exp.config.schema import TREES
 NOT_RESULTS = (
     "tree.draft_sampling",
     "output",
+    "proof_prompts",
     "force",
     "method",
     "tracker.",

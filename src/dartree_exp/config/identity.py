@@ -79,6 +79,8 @@ def _relevant(config: Config) -> dict[str, Any]:
     plain = asdict(config)
     for name in _NOT_RESULTS:
         del plain[name]
+    if config.proof == "none":
+        del plain["proof_prompts"]
     del plain["model"]["drafters"]
     del plain["benchmark"]["study_max_new_tokens"]  # what became of it is decoding.max_new_tokens
     for name in _NOT_READ[config.tree.name]:

@@ -250,6 +250,11 @@ class Config:
         "plain decoding: paired (prompt by prompt in every run) or shared (timed once per prompt in a sweep)",
         allowed=("paired", "shared"),
     )
+    proof: str = knob(
+        "fp32: the first prompts are decoded in float32 as well, where only plain decoding's ids pass",
+        allowed=("none", "fp32"),
+    )
+    proof_prompts: int = knob("how many prompts proof=fp32 decodes, first turns only", low=1)
     repeats: int = knob("passes over the prompts, for times (the ids are the same in all)", low=1)
     force: bool = knob("run again what is done already")
     output: str = knob("root folder of runs")

@@ -1,0 +1,112 @@
+"""What the warm-up settles: threads, row invariance or a tolerance; and the float32 proof."""
+
+import json
+
+import pytest
+import torch
+
+import dartree_exp.warm_up as warm_up_module
+from dartree_exp.assemble import load_parts
+from dartree_exp.config import compose, config_hash
+from dartree_exp.config.load import to_yaml
+from dartree_exp.errors import RunError
+from dartree_exp.models.target import Target
+from dartree_exp.records.folder import RunFolder
+from dartree_exp.records.reader import Run
+from dartree_exp.run import run
+from dartree_exp.warm_up import choose_threads, settle_rows
+from wide_target import row_invariant_target
+
+TOY = ["model=toy", "drafter=random", "benchmark.limit=2", "decoding.max_new_tokens=8", "tree.budget=6"]
+PROMPT = [4, 9, 33, 17]
+
+
+def start(path, *overrides):
+    config = compose([*TOY, *overrides])
+    with RunFolder.open(path / config_hash(config), to_yaml(config), config_hash(config)) as folder:
+        run(config, folder)
+    return Run(folder.path)
+
+
+def environment(done):
+    return json.loads((done.path / "environment.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("alone", "together", "chosen"), [(3.0, 5.0, 1), (5.0, 3.0, 2)])
+def test_the_faster_number_of_threads_is_used_and_both_are_recorded(monkeypatch, alone, together, chosen):
+    def costs(target, ids, rows):
+        return {str(n): alone if torch.get_num_threads() == 1 else together for n in rows}
+
+    monkeypatch.setattr(warm_up_module, "forward_costs", costs)
+    torch.set_num_threads(2)
+    target, _ = load_parts(compose(TOY))
+    torch.set_num_threads(2)
+    tried = choose_threads(target, PROMPT, [1, 7])
+    assert torch.get_num_threads() == chosen
+    assert tried == {"1": {"1": alone, "7": alone}, "2": {"1": together, "7": together}}
+
+
+def test_a_number_that_was_asked_for_is_kept(tmp_path):
+    done = start(tmp_path, "engine.threads=1", "engine.dtype=fp32")
+    assert environment(done)["threads"] == 1
+    assert set(environment(done)["machine"]) == {"target_forward_ms_by_rows"}
+
+
+def test_row_invariance_is_recorded_and_leaves_no_tolerance(tmp_path):
+    row_invariant_target("llama")  # skips where the machine's products are not row-invariant
+    done = start(tmp_path, "engine.dtype=bf16", "engine.threads=1")
+    assert (environment(done)["row_invariant"], environment(done)["tolerance"]) == (True, 0.0)
+    assert [s.verdict for s in done.samples] == ["exact"] * 2
+
+
+def test_the_librarys_attention_has_a_measured_tolerance(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_up_module, "row_difference", lambda target, ids, rows: 0.375)
+    done = start(tmp_path, "engine.dtype=bf16", "engine.attention=library")
+    assert (environment(done)["row_invariant"], environment(done)["tolerance"]) == (False, 0.75)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+def test_without_rounding_worth_mentioning_only_equal_ids_pass(tmp_path, dtype):
+    assert environment(start(tmp_path, f"engine.dtype={dtype}"))["tolerance"] == 0.0
+
+
+def test_a_failed_self_test_puts_the_librarys_attention_back_or_refuses(monkeypatch):
+    monkeypatch.setattr(warm_up_module, "self_test", lambda target, ids, rows: False)
+    config = compose([*TOY, "engine.dtype=bf16"])
+    target, _ = load_parts(config)
+    assert target.row_invariant
+    assert not settle_rows(target, config, PROMPT, 7) and not target.row_invariant
+    required = compose([*TOY, "engine.dtype=bf16", "engine.attention=row_invariant"])
+    target.row_invariant = True
+    with pytest.raises(
+        RunError, match="engine.attention=row_invariant: on this machine the bits .* use auto or library"
+    ):
+        settle_rows(target, required, PROMPT, 7)
+
+
+def test_the_proof_counts_equal_ids_in_fp32_and_stands_in_the_summary(tmp_path):
+    done = start(tmp_path, "engine.dtype=bf16", "engine.attention=library", "proof=fp32", "proof_prompts=1")
+    assert done.summary["proof"] == {"dtype": "float32", "exact": 1, "of": 1}
+    assert "proof" not in start(tmp_path, "engine.dtype=bf16", "engine.attention=library").summary
+
+
+def test_control_a_lossy_method_fails_the_proof(tmp_path, monkeypatch):
+    """Within the tolerance of bf16 it might pass."""
+    right = Target.verify
+
+    def shifted(self, *arguments):
+        out = right(self, *arguments)
+        if self.dtype == torch.float32:
+            out.logits = out.logits.roll(1, dims=-1)
+        return out
+
+    monkeypatch.setattr(Target, "verify", shifted)
+    with pytest.raises(RunError, match="proof=fp32: 2 of 2 outputs are not plain decoding's ids"):
+        start(tmp_path, "engine.dtype=bf16", "proof=fp32")

@@ -86,7 +86,7 @@ def test_a_failed_self_test_puts_the_librarys_attention_back_or_refuses(monkeypa
     required = compose([*TOY, "engine.dtype=bf16", "engine.attention=row_invariant"])
     target.row_invariant = True
     with pytest.raises(
-        RunError, match="engine.attention=row_invariant: on this machine the bits .* use auto or library"
+        RunError, match=r"engine.attention=row_invariant: on this machine the bits .* use auto or library"
     ):
         settle_rows(target, required, PROMPT, 7)
 

@@ -1,14 +1,14 @@
 """In bfloat16 too every method emits plain decoding's ids, where the self-test says that rows have the same bits."""
 
 import pytest
-from contract_support import DRAFTING, PROMPT
+from contract_support import DRAFTING
 
 from dartree_exp.config.schema import METHODS
 from dartree_exp.verify.sampling import Sampler
-from wide_target import one_row_rule_off, row_invariant_target
+from wide_target import PROMPT, one_row_rule_off, row_invariant_target
 
 SAMPLERS = [Sampler(), Sampler(0.8, top_k=12, seed=4, sample_id="b")]
-CAP = 32
+CAP = 40
 CONTROL = ("ddtree", "dartree_pruned", "domino", "pctree")
 
 
@@ -30,9 +30,8 @@ def test_ids_equal_plain_decoding_in_bf16(make_case, method, family):
     assert differing(make_case, [method], row_invariant_target(family)) == []
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_control_the_librarys_attention_is_not_exact(make_case, family):
-    target = row_invariant_target(family)
+def test_control_the_librarys_attention_is_not_exact(make_case):
+    target = row_invariant_target("llama")
     target.row_invariant = False
     try:
         assert differing(make_case, CONTROL, target)

@@ -13,6 +13,7 @@ from dartree_exp.verify.stopping import StopRule
 from wide_target import PROMPT, ROWS, wide_target
 
 CAP = 40
+RULE = StopRule(CAP)
 SAMPLERS = [Sampler(), Sampler(0.8, top_k=12, seed=4, sample_id="b")]
 
 
@@ -23,7 +24,7 @@ def rounding_target():
     return target, 2 * row_difference(target, PROMPT, ROWS)
 
 
-def verdicts(make_case, rounding_target, method, rule=StopRule(CAP), **drafted_rule):
+def verdicts(make_case, rounding_target, method, rule=RULE, **drafted_rule):
     """Of each sampler; the method may be given another rule than the one it is judged by."""
     target, tolerance = rounding_target
     case = make_case(method, target=target)

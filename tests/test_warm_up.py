@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+import dartree_exp.run as run_module
 import dartree_exp.warm_up as warm_up_module
 from dartree_exp.assemble import load_parts
 from dartree_exp.config import compose, config_hash
@@ -51,6 +52,40 @@ def test_the_faster_number_of_threads_is_used_and_both_are_recorded(monkeypatch,
     tried = choose_threads(target, PROMPT, [1, 7])
     assert torch.get_num_threads() == chosen
     assert tried == {"1": {"1": alone, "7": alone}, "2": {"1": together, "7": together}}
+
+
+@pytest.mark.parametrize("baseline", ["shared", "paired"])
+def test_a_resumed_run_and_runs_that_share_a_baseline_have_one_number(tmp_path, monkeypatch, baseline):
+    """Were it chosen anew, plain decoding would be timed again, and one run's times would be of two kinds."""
+    chosen = iter([2, 1, 1])
+
+    def choose(target, ids, rows):
+        torch.set_num_threads(next(chosen))
+        return {}
+
+    monkeypatch.setattr(warm_up_module, "choose_threads", choose)
+    monkeypatch.setattr("dartree_exp.run.decode_turn", interrupted_after(1))
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path, f"baseline={baseline}", "engine.dtype=fp32")
+    monkeypatch.undo()
+    monkeypatch.setattr(warm_up_module, "choose_threads", choose)
+    assert environment(start(tmp_path, f"baseline={baseline}", "engine.dtype=fp32"))["threads"] == 2
+    other = start(tmp_path, f"baseline={baseline}", "engine.dtype=fp32", "tree.budget=5")
+    assert environment(other)["threads"] == (2 if baseline == "shared" else 1)
+    answers = [len(list(folder.iterdir())) for folder in tmp_path.glob(".ar/*")]
+    assert sorted(answers) == ([1, 2] if baseline == "shared" else [])
+
+
+def interrupted_after(count):
+    right, done = run_module.decode_turn, []
+
+    def decode(*arguments):
+        if len(done) == count:
+            raise KeyboardInterrupt
+        done.append(1)
+        return right(*arguments)
+
+    return decode
 
 
 def test_a_number_that_was_asked_for_is_kept(tmp_path):

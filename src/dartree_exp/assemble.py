@@ -131,8 +131,6 @@ def make_baseline(config: Config, target: Target, sweep: Path) -> SharedBaseline
         "device": str(target.device),
         "dtype": str(target.dtype),
         "cpu": cpu_description(),
-        "threads": torch.get_num_threads(),
-        "row_invariant": target.row_invariant,
         "code": this_code(),
     }
     return SharedBaseline(sweep, config, made_with)

@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from dartree_exp.assemble import clock_factory, load_parts, make_baseline, make_rule, make_sampler
@@ -23,7 +22,6 @@ from dartree_exp.models.target import Target
 from dartree_exp.prompts import Prompt, load_prompts
 from dartree_exp.proof import fp32_proof
 from dartree_exp.records.baseline import SharedBaseline
-from dartree_exp.records.environment import describe_environment
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.schema import RoundRecord, SampleRecord
 from dartree_exp.records.trees import TreeRecord, branches, tree_record
@@ -36,7 +34,7 @@ from dartree_exp.verify.lossless import Verdict, judge
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
-from dartree_exp.warm_up import Machine, warm_up
+from dartree_exp.warm_up import environment, warm_up
 
 CONTEXT_TOKENS = 32  # of the answer, kept before the root of a recorded tree
 
@@ -191,10 +189,20 @@ def run(config: Config, folder: RunFolder) -> None:
     folder.identify(input_digests(config))
     turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
-    machine = warm_up(arms.target, arms.method, config, arms.clock, next(fitting(arms, prompts), None))
     shared = make_baseline(config, arms.target, folder.path.parent) if config.baseline == "shared" else None
+
+    def settle_threads(measured: int) -> int:
+        """One number in a run, resumed or not, and in runs that share a baseline."""
+        if (held := folder.threads_of_samples()) is not None:
+            return held
+        return measured if shared is None else shared.agree("threads", measured)
+
+    first = next(fitting(arms, prompts), None)
+    machine = warm_up(arms.target, arms.method, config, arms.clock, first, settle_threads)
+    if shared is not None:
+        shared = shared.under(threads=machine.threads, row_invariant=machine.row_invariant)
     arms = replace(arms, shared=shared, tolerance=machine.tolerance)
-    folder.write_environment(environment(arms, machine))
+    folder.write_environment(environment(arms.target, arms.method, machine))
     method, console = str(config.method), Console()
     tracker = make_tracker(config, folder.path)
     summary: dict[str, Any] | None = None
@@ -270,25 +278,6 @@ def decode_prompt(
             sample, decoded = decode_turn(arms, prompt, turn, ids, ar_first, repeat)
             yield sample, decoded
         messages.append({"role": "assistant", "content": codec.decode(sample.ar_ids)})
-
-
-def environment(arms: Arms, machine: Machine) -> dict[str, Any]:
-    """The stamp of this process: what the numbers were measured with."""
-    target = arms.target
-    weights = {"target": target.weights_sha256, "drafter": arms.method.drafter.weights_sha256}
-    details = {}
-    if target.device.type == "cuda":
-        details = {"name": torch.cuda.get_device_name(target.device), "attention": "sdpa"}
-    return describe_environment(
-        device=str(target.device),
-        dtype=str(target.dtype).removeprefix("torch."),
-        threads=machine.threads,
-        device_details=details,
-        weights={role: digest for role, digest in weights.items() if digest is not None},
-        machine=machine.record(),
-        row_invariant=machine.row_invariant,
-        tolerance=machine.tolerance,
-    )
 
 
 def fitting(arms: Arms, prompts: Iterable[Prompt]) -> Iterator[list[int]]:

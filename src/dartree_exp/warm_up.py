@@ -15,6 +15,7 @@ from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, autoregress, speculate
 from dartree_exp.errors import RunError
 from dartree_exp.models.target import HALF, Target
+from dartree_exp.records.environment import describe_environment
 from dartree_exp.verify.rows import row_difference, self_test
 from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
@@ -43,16 +44,27 @@ class Machine:
         return {"target_forward_ms_by_rows": self.costs, **tried}
 
 
-def warm_up(target: Target, method: Method, config: Config, clock: Callable[[], Any], ids: list[int] | None) -> Machine:
+def warm_up(
+    target: Target,
+    method: Method,
+    config: Config,
+    clock: Callable[[], Any],
+    ids: list[int] | None,
+    settle_threads: Callable[[int], int] = lambda measured: measured,
+) -> Machine:
     """Settle how the target computes, then decode a few untimed tokens by each arm.
 
     ids: a prompt that the run can decode; None where there is none, and nothing will be decoded or judged.
+    settle_threads: the number to use, given the one that was measured to be faster, where none was asked for.
     Raises RunError where engine.attention=row_invariant is asked for and rows depend on their number.
     """
     if ids is None:
         return Machine(torch.get_num_threads())
     rows = sorted({1, 17, method.max_budget + 1})
-    tried = {} if config.engine.threads is not None else choose_threads(target, ids, rows)
+    tried: dict[str, dict[str, float]] = {}
+    if config.engine.threads is None:
+        tried = choose_threads(target, ids, rows)
+        torch.set_num_threads(settle_threads(torch.get_num_threads()))
     invariant = settle_rows(target, config, ids, rows[-1])
     tolerance = 0.0
     if not invariant and target.dtype in HALF:
@@ -64,6 +76,22 @@ def warm_up(target: Target, method: Method, config: Config, clock: Callable[[], 
         if method.fallback(len(ids), TOKENS) is None:
             speculate(target, method, ids, sampler, rule, clock())
     return Machine(torch.get_num_threads(), invariant, tolerance, forward_costs(target, ids, rows), tried)
+
+
+def environment(target: Target, method: Method, machine: Machine) -> dict[str, Any]:
+    """The stamp of this process: what the numbers were measured with."""
+    weights = {"target": target.weights_sha256, "drafter": method.drafter.weights_sha256}
+    name = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else None
+    return describe_environment(
+        device=str(target.device),
+        dtype=str(target.dtype).removeprefix("torch."),
+        threads=machine.threads,
+        device_details={} if name is None else {"name": name},
+        weights={role: digest for role, digest in weights.items() if digest is not None},
+        machine=machine.record(),
+        row_invariant=machine.row_invariant,
+        tolerance=machine.tolerance,
+    )
 
 
 def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -> bool:

@@ -10,7 +10,7 @@ from dartree_exp.models.codec import ToyCodec
 from dartree_exp.models.registry import load_model, load_target
 from dartree_exp.models.target import Target
 
-ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None)
+ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto")
 
 
 def greedy(target, prompt, count):

@@ -14,7 +14,7 @@ from dartree_exp.models.cache import UnsupportedTargetError, check_rewindable
 from dartree_exp.models.toy import toy_target
 
 CPU = torch.device("cpu")
-ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None)
+ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto")
 
 
 def load(path):
@@ -177,7 +177,7 @@ def test_names_that_cannot_be_found():
 
 def test_the_toy_target_by_config():
     model = SimpleNamespace(name="toy", path=None, family="qwen3", seed=2)
-    target = registry.load_target(model, SimpleNamespace(device="cpu", dtype="fp64", threads=None))
+    target = registry.load_target(model, SimpleNamespace(device="cpu", dtype="fp64", threads=None, attention="auto"))
     assert (target.name, target.dtype) == ("toy-qwen3", torch.float64)
     assert target.weights_sha256 == toy_target("qwen3", torch.float64, 2).weights_sha256
 
@@ -186,7 +186,7 @@ def test_threads_are_set():
     before = torch.get_num_threads()
     try:
         model = SimpleNamespace(name="toy", path=None, family=None, seed=0)
-        registry.load_target(model, SimpleNamespace(device="cpu", dtype="fp32", threads=before + 1))
+        registry.load_target(model, SimpleNamespace(device="cpu", dtype="fp32", threads=before + 1, attention="auto"))
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)

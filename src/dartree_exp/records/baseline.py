@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,39 +31,60 @@ class SharedBaseline:
         """made_with: what else an answer and its time depend on: the target's files, dtype, machine, version of the code."""
         parts = {name: asdict(getattr(config, name)) for name in ("model", "decoding", "engine")}
         del parts["model"]["drafters"]
-        self._folder = sweep / FOLDER / hash_of({**parts, "protocol": config.protocol, "made_with": dict(made_with)})
+        self._made_with = {**parts, "protocol": config.protocol, "made_with": dict(made_with)}
+        self._root = sweep / FOLDER
+        self._folder = self._root / hash_of(self._made_with)
+
+    def agree(self, name: str, value: int) -> int:
+        """The value of the first run of the sweep that asked under `name`, which is this one's where it is the first."""
+        place = self._root / hash_of({**self._made_with, "agreed": name})
+        stored = self._publish(place, {name: value}, lambda: self._read(place, {name}))
+        return int(stored[name])
+
+    def under(self, **conditions: Any) -> SharedBaseline:
+        """The same for runs that share these conditions as well, such as a number of threads."""
+        other = copy(self)
+        other._folder = self._root / hash_of({**self._made_with, **conditions})
+        return other
 
     def get(self, sample_id: str, prompt_sha256: str) -> dict[str, Any] | None:
         """The stored answer (ids, finish, time); None where there is none, or a damaged one."""
-        try:
-            answer = read_object(self._place(sample_id, prompt_sha256) / _ANSWER)
-        except RecordError:
-            return None
-        return answer if {"ids", "finish", "time"} <= answer.keys() else None
+        return self._read(self._place(sample_id, prompt_sha256), {"ids", "finish", "time"})
 
     def put(self, sample_id: str, prompt_sha256: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """Store an answer. Of two processes that decoded the same prompt the first one's stays; returns what stays.
+        """Store an answer. Of two processes that decoded the same prompt the first one's stays; returns what stays."""
+        place = self._place(sample_id, prompt_sha256)
+        return self._publish(place, answer, lambda: self.get(sample_id, prompt_sha256))
+
+    def _read(self, place: Path, keys: set[str]) -> dict[str, Any] | None:
+        try:
+            stored = read_object(place / _ANSWER)
+        except RecordError:
+            return None
+        return stored if keys <= stored.keys() else None
+
+    def _publish(self, place: Path, value: dict[str, Any], read: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """Put `value` into the folder `place` unless another process has been first; what is there from now on.
 
         A folder is renamed into place, which fails where one with a file in it is: unlike a hard link, every file
         system has that.
         """
-        place = self._place(sample_id, prompt_sha256)
-        own = self._folder / temporary_name("answer")
+        own = place.parent / temporary_name("answer")
         with explained(place):
             own.mkdir(parents=True)
             try:
-                write_json(own / _ANSWER, answer)
+                write_json(own / _ANSWER, value)
                 os.rename(own, place)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                stored = self.get(sample_id, prompt_sha256)
+                stored = read()
                 if stored is not None:
                     return stored
-                write_json(place / _ANSWER, answer)
+                write_json(place / _ANSWER, value)
             finally:
                 shutil.rmtree(own, ignore_errors=True)
-        return answer
+        return value
 
     def _place(self, sample_id: str, prompt_sha256: str) -> Path:
         return self._folder / hash_of({"id": sample_id, "prompt": prompt_sha256})

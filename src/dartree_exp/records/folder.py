@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dartree_exp.records.environment import load_average, worst_load
+from dartree_exp.records.environment import cpu_description, load_average, worst_load
 from dartree_exp.records.files import (
     append_lines,
     encode_lines,
@@ -168,6 +168,14 @@ class RunFolder:
     def samples(self) -> list[SampleRecord]:
         """All samples on disk, in the order they were written."""
         return list(self._samples.values())
+
+    def threads_of_samples(self) -> int | None:
+        """Threads that the samples on disk were decoded with, if on a machine like this one; None without samples."""
+        file = self.path / ENVIRONMENT
+        if not self._samples or not file.exists():
+            return None
+        held = check_environment(read_object(file), file)
+        return held["threads"] if held.get("cpu") == cpu_description() else None
 
     def write_environment(self, environment: dict[str, Any]) -> None:
         """Write environment.json; a resumed run on a different machine or version keeps the old stamps in `earlier`.

@@ -4,7 +4,6 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from dartree_exp.models import attention
 from dartree_exp.models.attention import row_invariant_attention
 from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.rows import path_tree, row_counts, row_difference, self_test
@@ -17,7 +16,7 @@ class Groups(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_is_the_librarys_within_rounding(dtype, monkeypatch):
+def test_attention_is_the_librarys_within_rounding(dtype):
     torch.manual_seed(0)
     query = torch.randn(1, 6, 11, 16, dtype=dtype)
     key, value = torch.randn(2, 1, 2, 29, 16, dtype=dtype).unbind()
@@ -28,16 +27,6 @@ def test_attention_is_the_librarys_within_rounding(dtype, monkeypatch):
     assert mine.dtype == dtype and mine.shape == (1, 11, 6, 16)
     ulp = torch.finfo(dtype).eps
     assert (mine - exact).abs().max() <= ulp * exact.abs().max()
-    monkeypatch.setattr(attention, "_SCORES", 200)  # pieces of one row
-    pieces, _ = row_invariant_attention(Groups(), query, key, value, mask, 0.25)
-    assert torch.equal(pieces, mine)
-
-
-def test_queries_are_left_as_they_are():
-    query = torch.randn(1, 2, 3, 8, dtype=torch.float64)
-    before, key = query.clone(), torch.randn(1, 1, 5, 8, dtype=torch.float64)
-    row_invariant_attention(Groups(), query, key, key, None, 0.5)
-    assert torch.equal(query, before)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])

@@ -2,7 +2,7 @@
 
     python benchmarks/row_difference.py [fp32] [bf16] [prompts=6] [tokens=64] [attention=library|row_invariant]
 
-The target decodes `tokens` tokens one at a time, then reads the same tokens in one forward of tokens + 1 rows (a chain
+The target decodes `tokens` tokens one at a time, then reads the same tokens in one forward of `tokens` rows (a chain
 as tree). Printed per dtype: the largest and the mean absolute difference over all rows and token ids, and over each
 row's best 10 ids, where near ties are decided. A run's own tolerance is measured by its warm-up (`verify/rows.py`).
 """

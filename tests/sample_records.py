@@ -39,6 +39,7 @@ def sample(id, lengths, emitted=None, *, turn=0, category="math", seconds=1.0, a
 
 ENVIRONMENT = {
     "device": "cpu",
+    "process": "one",
     "dtype": "bf16",
     "threads": 2,
     "cpu": {"model": "Some CPU", "cores": 2, "flags": ["avx2", "amx_bf16"]},

@@ -145,3 +145,22 @@ def test_control_a_lossy_method_fails_the_proof(tmp_path, monkeypatch):
     monkeypatch.setattr(Target, "verify", shifted)
     with pytest.raises(RunError, match="proof=fp32: 2 of 2 outputs are not plain decoding's ids"):
         start(tmp_path, "engine.dtype=bf16", "proof=fp32")
+
+
+def test_a_proof_of_nothing_is_no_proof(tmp_path, monkeypatch):
+    monkeypatch.setattr("dartree_exp.run.fp32_proof", lambda config, prompts: {"dtype": "float32", "exact": 0, "of": 0})
+    with pytest.raises(RunError, match="proof=fp32: no prompt fits"):
+        start(tmp_path, "engine.dtype=bf16", "engine.attention=library", "proof=fp32")
+
+
+def test_logits_that_are_not_finite_are_left_to_the_run_to_record(tmp_path, monkeypatch):
+    right = Target.verify
+
+    def broken(self, *arguments):
+        out = right(self, *arguments)
+        out.logits[0] = float("nan")
+        return out
+
+    monkeypatch.setattr(Target, "verify", broken)
+    with pytest.raises(RunError, match="NaN or infinite"):
+        start(tmp_path, "engine.dtype=bf16", "engine.attention=library")

@@ -84,7 +84,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             start(launch.job)()
         except KeyboardInterrupt as error:
             interrupted = _TERMINATED if isinstance(error, Terminated) else _INTERRUPTED
-            print("dartree_exp: interrupted; the same command goes on from here", file=sys.stderr)
+            print("dartree_exp: interrupted; run the same command again to resume", file=sys.stderr)
         except Exception as error:
             if SweepFolder.path is None and isinstance(error, COMPOSITION_ERRORS):
                 return _refuse(explain(error, overrides, config_dirs))

@@ -1,4 +1,4 @@
-"""Output that nobody reads any more (`| head`) is dropped: the work goes on, and its files are written."""
+"""When the reader of standard output is gone (`| head`), output is dropped and the work continues."""
 
 from __future__ import annotations
 

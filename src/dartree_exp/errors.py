@@ -6,7 +6,7 @@ _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160
 
 
 class UserError(Exception):
-    """Something the user can put right; `str(error)` says what and how: a line an argument.
+    """Something the user can put right; `str(error)` says what is wrong and how to fix it, one line per argument.
 
     Control characters, which come with values and file names that a message repeats, are shown escaped, so that they neither
     reach the terminal nor break the line.

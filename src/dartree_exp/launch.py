@@ -114,7 +114,8 @@ def _sweep_point(raw: DictConfig, number: int, overrides: list[str], sweep_dir: 
     try:
         return _run(config, folder, number, overrides)
     except KeyboardInterrupt:
-        note(Outcome(number, overrides, INTERRUPTED, str(folder), "interrupted"), sweep_dir)
+        with suppress(UserError):  # a full disk must not turn the interrupt into a failed point
+            note(Outcome(number, overrides, INTERRUPTED, str(folder), "interrupted"), sweep_dir)
         raise
 
 

@@ -22,7 +22,7 @@ from dartree_exp.config.validate import check_files, check_folder_name
 from dartree_exp.errors import ConfigError
 
 _OF_THE_SWEEP = ("output", "sweep")
-"""Settings that one sweep has once; a worker would write how its point ended where nobody looks."""
+"""Settings that a sweep has only once: with two values, a worker would write its outcome where `finish` does not look."""
 
 
 @dataclass(frozen=True)

@@ -236,10 +236,11 @@ def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
     """DONE, or RunError: one `wrong` verdict spoils a run, since a wrong output makes its speed meaningless."""
     wrong, failed = summary["verdicts"]["wrong"], summary["failed"]
     if wrong:
-        raise RunError(
-            f"{wrong} of {summary['turns']} outputs differ from plain decoding beyond rounding (see samples.jsonl)"
-        )
-    if (proof := summary.get("proof")) and proof["exact"] < proof["of"]:
+        raise RunError(f"{wrong} of {summary['turns']} outputs are wrong (verdict_detail in samples.jsonl says why)")
+    proof = summary.get("proof")
+    if proof and not proof["of"]:
+        raise RunError("proof=fp32: no prompt fits target and drafter, so nothing was proved")
+    if proof and proof["exact"] < proof["of"]:
         raise RunError(
             f"proof=fp32: {proof['of'] - proof['exact']} of {proof['of']} outputs are not plain decoding's ids"
         )

@@ -27,8 +27,9 @@ TOKENS = 8  # decoded by each arm before anything is timed
 class Machine:
     """What the warm-up found out; `record()` is what environment.json keeps of it.
 
-    threads: as used from now on. row_invariant: the self-test passed and only equal ids pass. tolerance: in logits, what a
-    near tie may miss; 0 where only equal ids pass. costs: milliseconds of a target forward by rows, as used;
+    threads: as used from now on. row_invariant: the self-test passed and only equal ids pass. tolerance: in logits, how
+    far below the maximum a near tie may lie; 0 where only equal ids pass. costs: milliseconds of a target
+    forward by rows, as used;
     costs_by_threads: the same for every number of threads that was tried.
     """
 
@@ -65,13 +66,13 @@ def warm_up(
     if config.engine.threads is None:
         tried = choose_threads(target, ids, rows)
         torch.set_num_threads(settle_threads(torch.get_num_threads()))
-    invariant = settle_rows(target, config, ids, rows[-1])
-    tolerance = 0.0
-    if not invariant and target.dtype in HALF:
-        tolerance = 2 * row_difference(target, ids, rows[-1])
+    invariant, tolerance = False, 0.0
     rule = StopRule(TOKENS, frozenset(target.eos_ids))
     sampler = make_sampler(config.decoding, "warm-up")
     with suppress(NonFiniteLogitsError):  # the timed run meets it again, and records it
+        invariant = settle_rows(target, config, ids, rows[-1])
+        if not invariant and target.dtype in HALF:
+            tolerance = 2 * row_difference(target, ids, rows[-1])
         autoregress(target, ids, sampler, rule, clock())
         if method.fallback(len(ids), TOKENS) is None:
             speculate(target, method, ids, sampler, rule, clock())
@@ -110,7 +111,7 @@ def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -
 
 
 def choose_threads(target: Target, ids: list[int], rows: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Set one thread or all, whichever computes a plain step and a full tree sooner; what was measured of each.
+    """Set one thread or all, whichever computes one plain step and one full tree faster; returns what was measured for each.
 
     On a machine that others use, two threads wait for each other at every product and can be slower than one.
     """

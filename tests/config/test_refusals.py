@@ -98,7 +98,7 @@ UNREADABLE = [
     ("tree.width=${tree.width}", ["tree.width", "Recursive"]),
     ("decoding.stop_strings=['${nowhere}']", ["decoding.stop_strings", "nowhere"]),
     ("tree=glob(nosuch*)", ["tree=glob(nosuch*)", "matches none of chain, fixed"]),
-    ("tree.width=glob(*)", ["tree.width=glob(*)", "only choices have patterns"]),
+    ("tree.width=glob(*)", ["tree.width=glob(*)", "works for groups only"]),
     ("tree=glob(p*)", ["tree=pool,pruned", "add -m"]),
     ("tree.width=${nowhere}", ["tree.width", "nowhere"]),
     ("tree.budget", ["tree.budget", "write key=value"]),

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,18 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_stays
     writing.touch()
     opened(tmp_path).close()
     assert not left.exists() and writing.exists()
+
+
+def test_what_another_machine_writes_stays_until_it_is_stale(tmp_path, monkeypatch):
+    """Its process number says nothing here, on a file system that both see."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("platform.node", lambda: "another-node")
+        elsewhere.setattr("os.getpid", lambda: 2**22 + 5)  # no such process here
+        theirs = tmp_path / files.temporary_name("table.md")
+    theirs.write_text("half")
+    files.remove_temporaries(tmp_path)
+    assert theirs.exists()
+    long_ago = time.time() - 10 * files._STALE
+    os.utime(theirs, (long_ago, long_ago))
+    files.remove_temporaries(tmp_path)
+    assert not theirs.exists()

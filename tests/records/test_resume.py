@@ -171,3 +171,15 @@ def test_a_stamp_starts_no_later_than_the_samples_that_are_left(tmp_path):
     with opened(tmp_path) as folder:
         folder.write_environment(stamp("b"))
     assert Run(tmp_path).environment["samples_from"] == 0 and "earlier" not in Run(tmp_path).environment
+
+
+def test_a_done_run_that_lost_its_trees_says_that_they_are_not_written_again(tmp_path):
+    write(tmp_path)
+    whole = Run(tmp_path)
+    status_file = tmp_path / "status.json"
+    held = json.loads(status_file.read_text())
+    held["files"]["trees.jsonl"] = 100
+    status_file.write_text(json.dumps(held))
+    with opened(tmp_path) as folder:
+        assert "trees.jsonl is not written again" in folder.notes[0] and "force=true" in folder.notes[0]
+        assert folder.finished_ids() == {(s.id, s.turn) for s in whole.samples}

@@ -114,6 +114,16 @@ def test_speeds_from_several_machines_carry_a_warning(sweep):
     assert sum(note.startswith("cpu, ") for note in notes) == 2
 
 
+@pytest.mark.parametrize("process", ["another", None], ids=["another", "several"])
+def test_speeds_of_several_processes_are_never_the_best(sweep, process):
+    """An interval over prompts says nothing about what else a machine did while another process was timed."""
+    assert any(column == "speedup" for column, _ in bold(comparison(folders(sweep))[0]))
+    write_run(sweep / "d", mini_run(), method="domino", environment={"process": process})
+    table = comparison(folders(sweep))[0]
+    assert not any(column == "speedup" for column, _ in bold(table))
+    assert any("not all runs were timed in one process" in note for note in table.notes)
+
+
 def test_names_show_what_differs_and_nothing_else(tmp_path):
     def named(*settings):
         runs = [
@@ -211,7 +221,7 @@ def test_a_shared_baseline_makes_no_speed_bold_and_ranks_by_milliseconds_a_round
     assert bold(table) == {("tau macro", "dartree_pruned tree.budget=128")}
     notes = "\n".join(table.notes)
     assert "no speed is bold or separable: plain decoding was not timed beside each method (baseline=shared)" in notes
-    assert "rank: by milliseconds a round" in notes and "ms per round: decode milliseconds / rounds" in notes
+    assert "rank: by milliseconds per round" in notes and "ms per round: decode milliseconds / rounds" in notes
     rows = {row["run"]: row for row in csv_rows(tmp_path / "comparison.csv") if row["category"] == "all"}
     assert {row["speedup_ratio_separable"] for row in rows.values()} == {"", "not comparable"}
     assert {row["tau_difference_separable"] for row in rows.values()} == {"", "yes"}

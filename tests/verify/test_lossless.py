@@ -9,7 +9,7 @@ import dartree_exp.verify.lossless as lossless
 from dartree_exp.decode import autoregress
 from dartree_exp.models.toy import toy_target
 from dartree_exp.timing import StageClock
-from dartree_exp.verify.lossless import judge, stop_fault, token_gap, token_gaps
+from dartree_exp.verify.lossless import at_most_and_at_least_kept, judge, stop_fault, token_gap, token_gaps
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -117,3 +117,21 @@ def test_without_filters_every_token_must_be_beaten():
     sampler = Sampler(1.0, seed=0)
     scores = sampler.scores(logits, 7)
     assert [token_gap(logits, t, 7, sampler, 5.0) for t in range(3)] == pytest.approx((scores.max() - scores).tolist())
+
+
+def test_a_nucleus_with_a_flat_tail_moves_by_mass():
+    """1,000 tokens behind a strong one: rounding moves the end of the nucleus past many of them."""
+    logits = torch.cat([torch.tensor([9.5]), torch.linspace(3.0, 0.0, 1000)]).double()
+    sampler = Sampler(1.0, top_p=0.8, seed=0)
+    last = int(sampler.kept(logits).nonzero().max())
+    shifted = logits.clone()
+    shifted[0] -= 0.05
+    shifted[1:] += 0.05
+    beyond = int(sampler.kept(shifted).nonzero().max())
+    assert logits[last] - logits[beyond] > 0.05, "it must lie further off than the tolerance"
+    assert token_gap(logits, beyond, 7, sampler, tolerance=0.05) < float("inf")
+    assert token_gap(logits, 1000, 7, sampler, tolerance=0.05) == float("inf")
+    allowed, surely = at_most_and_at_least_kept(logits, sampler, 0.05)
+    assert (surely <= sampler.kept(logits)).all() and (sampler.kept(logits) <= allowed).all()
+    exactly = at_most_and_at_least_kept(logits, sampler, 0.0)
+    assert all(torch.equal(side, sampler.kept(logits)) for side in exactly)

@@ -154,7 +154,7 @@ def _refusals(override: Override, text: str, options: dict[str, list[str]]) -> I
         return
     if isinstance(override.value(), Glob):
         yield f"{text}: " + (
-            f"matches none of {', '.join(options[key])}" if key in options else "only choices have patterns"
+            f"matches none of {', '.join(options[key])}" if key in options else "glob(...) works for groups only"
         )
     elif key in options:
         for value in _values(override):

@@ -41,7 +41,7 @@ def input_digests(config: Config) -> dict[str, str]:
     for role, list_files in readers.items():
         with suppress(OSError, ValueError, UserError):
             listed = list_files(config)
-            if listed is not None and (listed or role == "calibration"):  # no calibration is one, too
+            if listed is not None and (listed or role == "calibration"):  # a missing one is part of it too
                 found[role] = digest_of_files(listed)
     return found
 

@@ -192,8 +192,8 @@ class EngineConfig:
         "CPU threads; null: one or all, whichever a run's warm-up finds faster", low=1, high=MOST_THREADS
     )
     attention: str = knob(
-        "auto: row_invariant for bf16 on a CPU whose self-test passes (a tree row then has a plain step's bits), else "
-        "library",
+        "auto: row_invariant for bf16 on a CPU (a run's warm-up goes back to library where its self-test fails), else "
+        "library; row_invariant gives a tree row a plain step's bits",
         allowed=("auto", "row_invariant", "library"),
     )
     profile: bool = knob("synchronise the device at every stage's end (exact stages, slower total)")

@@ -25,7 +25,7 @@ BLOCK, RANK = 6, 8
 
 
 def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafter:
-    """A drafter of 6 drafts a block whose head is `head`, one of `config.schema.HEADS`; Markov heads have a confidence head.
+    """A drafter with 6 drafts a block; its head is `head`, one of `config.schema.HEADS`; Markov heads have a confidence head.
 
     The backbone's weights depend on the seed alone, so that a change of the head changes nothing else.
     """

@@ -1,4 +1,4 @@
-"""Attention whose rows do not depend on their company: torch's own, accumulated in float64 and rounded once.
+"""Attention whose rows do not depend on the other rows: torch's own, accumulated in float64 and rounded once.
 
 In bfloat16 the library's attention adds the terms of a row in an order that depends on where the keys lie and on how many
 rows there are, so that a tree row and a one-token step differ (docs/decisions/0006-row-invariance.md). Products of

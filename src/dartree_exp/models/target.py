@@ -1,4 +1,4 @@
-"""The target: a transformers causal language model behind four calls (prefill, step, verify, new_cache)."""
+"""The target: a transformers causal language model behind five calls (prefill, score, step, verify, new_cache)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Target:
     def row_invariant(self) -> bool:
         """Whether attention accumulates in float64 and no product is computed over one row alone.
 
-        Set it to switch. On a machine that passes `models.row_invariance.self_test` a row's bits are then the same
+        Set it to switch. On a machine that passes `verify.rows.self_test` a row's bits are then the same
         alone, in a prompt and in any tree. Off, the library's fused attention runs: faster, and rows differ by rounding.
         """
         return self._row_invariant

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +30,8 @@ _PACKAGES = (
     "omegaconf",
     "wandb",
 )
+PROCESS = uuid.uuid4().hex
+"""Names this process, so that a table can tell which times were measured beside each other."""
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8", "asimd", "bf16")
 
 LOAD_MARGIN = 0.25
@@ -56,7 +59,7 @@ def describe_environment(
         device_details: of an accelerator: its name, driver, attention kernel, as the caller knows them.
         weights: sha256 of each weights file, by role ("target", "drafter").
         machine: what a small benchmark of this machine measured, with units in the keys.
-        row_invariant: a self-test found that the target's rows have the same bits in any company.
+        row_invariant: a self-test found that the target's rows have the same bits whatever rows are computed with them.
         tolerance: of near ties, in logits; 0: only equal ids pass.
     """
     return {
@@ -67,9 +70,10 @@ def describe_environment(
         "dtype": dtype,
         "threads": threads,
         "cpu": cpu_description(),
-        "load": {"start": load_average(), "cores": usable_cores()},
+        "load": {"start": load_average(), "cores": os.cpu_count() or 1},
         "platform": platform.platform(),
         "host": platform.node(),
+        "process": PROCESS,
         "python": sys.version.split()[0],
         "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "git": git_commit(Path(__file__).parent),
@@ -122,7 +126,7 @@ def usable_cores() -> int:
 def load_average() -> float | None:
     """Processes that ran or waited to run, averaged over the last minute by the kernel; None where it keeps no count.
 
-    It counts the whole machine, also where this process may use some of its cores only.
+    It counts the whole machine, also where this process may use some of its cores only, so it is compared with all cores.
     """
     try:
         return round(os.getloadavg()[0], 2)

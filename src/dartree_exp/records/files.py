@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import platform
 import shutil
 import time
 import uuid
@@ -114,15 +116,21 @@ def repair_lines(path: Path) -> list[dict[str, Any]]:
 
 def temporary_name(name: str) -> str:
     """A name that nobody else uses, for what is written before it is renamed; it says which process writes."""
-    return f".{name[:64]}.{uuid.uuid4().hex[:8]}.{os.getpid()}{_TEMPORARY}"
+    return f".{name[:64]}.{uuid.uuid4().hex[:8]}.{_host()}.{os.getpid()}{_TEMPORARY}"
+
+
+def _host() -> str:
+    """This machine, in eight characters that a file name may hold."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def remove_temporaries(folder: Path) -> None:
     """Delete what writers left in a folder that died while they wrote; what living ones write stays."""
     for file in folder.glob(f".*{_TEMPORARY}"):
-        number = file.name.removesuffix(_TEMPORARY).rpartition(".")[2]
+        *_, host, number = ["", *file.name.removesuffix(_TEMPORARY).split(".")]
         with suppress(OSError):
-            if number.isdecimal() and (not is_alive(int(number)) or time.time() - file.stat().st_mtime > _STALE):
+            dead = host == _host() and number.isdecimal() and not is_alive(int(number))
+            if number.isdecimal() and (dead or time.time() - file.stat().st_mtime > _STALE):
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 

@@ -118,7 +118,9 @@ class RunFolder:
                     samples = list(read_samples(iter_lines(path / SAMPLES)))
                     refuse_other_inputs(path, samples, status, inputs or {})
                     return cls(path, lock, status, samples)
-                notes.append(f"{path} was done, but {lost}: what is missing is decoded again")
+                again = "missing samples and rounds are decoded again"
+                trees = f"; {TREES} is not written again for samples that are there: force=true runs again"
+                notes.append(f"{path} was done, but {lost}: {again}{trees if TREES in lost else ''}")
             samples, incomplete = repair(path)
             if incomplete:
                 notes.append(f"{path}: {ROUNDS} lacks rounds of {incomplete} samples, which are decoded again")

@@ -17,13 +17,18 @@ def repair(path: Path) -> tuple[list[SampleRecord], int]:
     """Remove what a killed writer or a cut file left.
 
     That is half a last line, rounds and trees without their sample, and the samples from the first on that lacks some
-    of its rounds. Returns the samples that stay, and how many do not. Raises RecordError for damage that is no cut.
+    of its rounds or, where trees are recorded of it, some of its trees. Returns the samples that stay, and how many do
+    not. Raises RecordError for damage that is no cut.
     """
     samples = list(read_samples(repair_lines(path / SAMPLES)))
     kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {ROUNDS: RoundRecord, TREES: TreeRecord}
     lines = {name: [(kind.from_dict(line), line) for line in repair_lines(path / name)] for name, kind in kinds.items()}
     rounds = Counter(record.sample_key for record, _ in lines[ROUNDS])
-    complete = [sample.error is not None or rounds[sample.key] == sample.rounds for sample in samples]
+    trees = Counter(record.sample_key for record, _ in lines[TREES])
+    complete = [
+        sample.error is not None or (rounds[sample.key] == sample.rounds and trees[sample.key] in (0, sample.rounds))
+        for sample in samples
+    ]
     # Those behind the first gap go as well: stamps count samples from the start of the file.
     whole = samples[: complete.index(False)] if False in complete else samples
     # Samples first: rounds without a sample are removed by the next open, should this one be killed here.

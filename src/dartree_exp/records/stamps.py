@@ -11,7 +11,7 @@ from typing import Any
 
 from dartree_exp.records.environment import code_version, worst_load
 
-# What must agree for two stamps to be one; the rest is of the hour, not of the machine or the code.
+# What must agree for two stamps to be one; the rest (time, load, command) may differ between starts of one run.
 _LASTING = (
     *(
         "device",
@@ -49,6 +49,8 @@ def stamped(environment: Mapping[str, Any], before: Mapping[str, Any] | None, sa
     if _lasting(last) == _lasting(environment):
         stamp["samples_from"] = min(samples, last.get("samples_from", 0))
         stamp["load"] = worst_load(last.get("load"), environment.get("load"))
+        if samples and last.get("process") != environment.get("process"):
+            stamp["process"] = None  # several
     elif last.get("samples_from", 0) < samples:
         earlier.append(last)
     return {**stamp, "earlier": earlier} if earlier else stamp

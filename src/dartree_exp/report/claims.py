@@ -25,7 +25,12 @@ BEST = (
 def against_times(runs: Sequence[Run]) -> list[str]:
     """Why the times of these runs prove nothing about which is the faster; empty where they may be compared."""
     apart = "plain decoding was not timed beside each method (baseline=shared)"
-    return [apart] * any(shared_baseline(run) for run in runs) + _unlike(runs)
+    return [apart] * any(shared_baseline(run) for run in runs) + _apart(runs) + _unlike(runs)
+
+
+def _apart(runs: Sequence[Run]) -> list[str]:
+    processes = {run.environment.get("process") for run in runs}
+    return [] if len(processes) == 1 and None not in processes else ["not all runs were timed in one process"]
 
 
 def _unlike(runs: Sequence[Run]) -> list[str]:
@@ -49,7 +54,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
     if reasons := against_times(runs):
         found.append(f"no speed is bold or separable: {'; '.join(reasons)}")
     if any(shared_baseline(run) for run in runs) and not _unlike(runs):
-        found.append("rank: by milliseconds a round, which need no plain decoding beside them; lower is faster")
+        found.append("rank: by milliseconds per round, which do not depend on plain decoding; lower is faster")
     return found
 
 

@@ -104,7 +104,7 @@ def verdict_rule(environment: Mapping[str, Any]) -> list[str]:
     if not isinstance(tolerance, int | float) or not tolerance:
         return []
     return [
-        f"near tie: every token within {tolerance:.3g} logits of the maximum in its own context, as measured before"
+        f"near tie: every token within {tolerance:.3g} logits of the maximum in its own context (tolerance measured before)"
     ]
 
 

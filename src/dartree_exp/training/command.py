@@ -51,7 +51,7 @@ def run(main: Callable[[list[str] | None], int], argv: list[str] | None = None) 
         code = FAILURE if error.errno in _NO_SPACE else MISTAKE
         return _say(f"{where}{error.strerror or first_line(error)}", code)
     except KeyboardInterrupt:
-        return _say("interrupted; the same command goes on from here", INTERRUPTED)
+        return _say("interrupted; run the same command again", INTERRUPTED)
 
 
 def _say(message: str, code: int) -> int:

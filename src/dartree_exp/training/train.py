@@ -120,7 +120,9 @@ def main(argv: list[str] | None = None) -> int:
         except torch.multiprocessing.ProcessExitedException as error:
             said = Path(folder, "said")
             if not said.exists():
-                raise RunError(f"a worker ended without a word ({error}); the same command goes on") from error
+                raise RunError(
+                    f"a worker process died without a message ({error}); run the same command again to resume"
+                ) from error
             message, number = json.loads(said.read_text(encoding="utf-8"))
             raise InputError(message) from (OSError(number, "") if number else error)
     return 0

@@ -1,6 +1,6 @@
 """The verdict on one output: `exact`, `near_tie` or `wrong` against plain decoding of the same target.
 
-Where a target's rows do not depend on their company (`verify/rows.py`), and in float32 and float64, only the same ids pass.
+Where a target's rows do not depend on the other rows (`verify/rows.py`), and in float32 and float64, only the same ids pass.
 Elsewhere a forward over 65 rows and one over a single row round differently, so that two close tokens can swap, and from
 there the texts part. Then one teacher-forced pass over the prompt and the method's own ids judges every emitted token in
 its own context: `near_tie` if each lies within a tolerance, measured before the run, of the maximum of the deciding score
@@ -9,6 +9,7 @@ its own context: `near_tie` if each lies within a tolerance, measured before the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -61,7 +62,9 @@ def judge(
     detail |= {"token": ids[at] if at < len(ids) else None}
     detail |= {"reference_token": reference[at] if at < len(reference) else None}
     if tolerance == 0:
-        return Verdict("wrong", detail | {"reason": "another id than plain decoding's, where only equal ids pass"})
+        return Verdict(
+            "wrong", detail | {"reason": "the ids differ from plain decoding's, and here only equal ids pass"}
+        )
     if fault := stop_fault(ids, rule):
         return Verdict("wrong", detail | {"reason": fault})
     allowed = tolerance if sampler.greedy else tolerance / sampler.temperature
@@ -100,17 +103,36 @@ def token_gaps(
 def token_gap(logits: Tensor, token: int, position: int, sampler: Sampler, tolerance: float) -> float:
     """Best deciding score less the token's, over float64 logits [V]; infinite for a token that filters exclude.
 
-    A logit within the tolerance of a top-k or top-p boundary may lie on either side of it: such a token is allowed, and
-    needs not be beaten.
+    A token at the boundary of top-k or top-p may be kept in one computation of the row and dropped in another: it is
+    allowed, and the others are not compared with it.
     """
     scores = sampler.scores(logits, position)
     if sampler.greedy:
         return float(scores.max() - scores[token])
-    kept = sampler.kept(logits)
-    if bool(kept.all()):
-        return float(scores.max() - scores[token])
-    weakest = logits[kept].min()
-    if logits[token] < weakest - tolerance:
+    allowed, surely = at_most_and_at_least_kept(logits, sampler, tolerance)
+    if not allowed[token]:
         return float("inf")
-    surely = scores.masked_fill(logits < weakest + tolerance, -torch.inf)
-    return max(0.0, float(surely.max() - scores[token]))
+    return max(0.0, float(scores.masked_fill(~surely, -torch.inf).max() - scores[token]))
+
+
+def at_most_and_at_least_kept(logits: Tensor, sampler: Sampler, tolerance: float) -> tuple[Tensor, Tensor]:
+    """bool [V] twice: tokens that filters may keep, and surely keep, where each logit may move by the tolerance.
+
+    Top-k: a logit moves against the k-th by at most that. Top-p: the odds of the mass before a token change by a factor of
+    at most exp(2 * tolerance / T), since each of its two parts changes by exp(tolerance / T).
+    """
+    first = allowed = surely = torch.ones_like(logits, dtype=torch.bool)
+    if 0 < sampler.top_k < logits.numel():
+        weakest = logits.topk(sampler.top_k).values[-1]
+        allowed, first, surely = (logits >= weakest + shift for shift in (-tolerance, 0.0, tolerance))
+    if sampler.top_p < 1.0:
+        scaled = (logits / sampler.temperature).masked_fill(~first, -torch.inf)
+        probs, order = scaled.softmax(-1).sort(descending=True, stable=True)
+        before = probs.cumsum(-1) - probs
+        odds = before / (1 - before).clamp_min(1e-300)
+        factor = math.exp(min(2 * tolerance / sampler.temperature, 300.0))
+        low, high = odds / factor, odds * factor
+        empty = torch.zeros_like(allowed)
+        allowed = allowed & empty.index_put((order,), low / (1 + low) < sampler.top_p)
+        surely = surely & empty.index_put((order,), high / (1 + high) < sampler.top_p)
+    return allowed, surely

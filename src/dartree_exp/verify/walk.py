@@ -54,7 +54,8 @@ def verify_tree(
 ) -> tuple[list[int], int]:
     """Accepted node path (root first) and bonus token of one round.
 
-    Only the rows that the walk visits are read, a handful of 1+N, and they are the rows that are checked. A row that it
+    On a CPU and at T > 0 only the rows that the walk visits are read; a greedy walk elsewhere takes the argmax of all rows in
+    one transfer. Only visited rows are checked for NaN and infinity. A row that it
     does not visit decides nothing by itself; a NaN in its keys or values reaches every row that shares a layer with it,
     the visited ones included, since a hidden key is weighted by zero and 0 * NaN is NaN.
 

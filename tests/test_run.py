@@ -105,7 +105,7 @@ def test_one_wrong_output_fails_the_run(tmp_path, monkeypatch):
         return out
 
     monkeypatch.setattr(Target, "verify", lying)
-    with pytest.raises(RunError, match="3 of 3 outputs differ"):
+    with pytest.raises(RunError, match="3 of 3 outputs are wrong"):
         start(tmp_path)
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert Run(folder).state == "FAILED"

@@ -71,7 +71,7 @@ def test_records_lost_after_the_end_are_said_and_completed(runs: Any, capsys: py
     (folder / "samples.jsonl").unlink()
     assert Run(folder).state == "INTERRUPTED"
     assert runs.code(TOY) == 0
-    assert "samples.jsonl is gone: what is missing is decoded again" in capsys.readouterr().err
+    assert "samples.jsonl is gone: missing samples and rounds are decoded again" in capsys.readouterr().err
     assert Run(folder).state == "DONE" and runs.budgets == [64, 64]
 
 

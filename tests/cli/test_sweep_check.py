@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from dartree_exp.config import Config, compose, config_hash
 from dartree_exp.outcomes import SWEEP_ID, Plan, note_plan
+from dartree_exp.records.files import temporary_name
 from dartree_exp.records.folder import RunFolder
 
 TOY = ["model=toy", "drafter=random"]
@@ -108,7 +110,11 @@ def test_nothing_but_runs_and_tables_stays(runs: Any, monkeypatch: pytest.Monkey
         note_plan(Plan(2, pid=dead), sweep)
         patch.setenv(SWEEP_ID, "20260101-000000-beef")
         note_plan(Plan(2, pid=os.getppid()), sweep)
-    left = [folder / f".table.md.{pid}.tmp" for folder in (sweep, sweep / run) for pid in (dead, os.getppid())]
+    left = []
+    for folder, pid in product((sweep, sweep / run), (dead, os.getppid())):
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda pid=pid: pid)
+            left.append(folder / temporary_name("table.md"))
     for file in left:
         file.parent.mkdir(exist_ok=True)
         file.write_text("half")

@@ -93,7 +93,7 @@ def _in_sweep(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Pat
         outcome = Outcome(number, overrides, FAILED, "", _message(error))
     try:
         note(outcome, sweep_dir)
-    except UserError as error:  # a full disk: `finish` counts the point as one without a word
+    except UserError as error:  # a full disk: `finish` counts the point as missing
         print(f"dartree_exp: [{number}] {outcome.state}, which could not be written down: {error}", file=sys.stderr)
     with suppress(UserError, OSError):  # another shell's force=true may take a folder away meanwhile
         print(f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True)

@@ -140,19 +140,13 @@ class Target:
         """
         if not len(ids):
             raise ValueError("prefill needs at least one token id")
-        start = cache.length
-        tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
-        positions = torch.arange(start, start + len(ids), device=self.device)[None]
-        hidden, features = self._run(tokens, positions, None, cache, taps)
+        hidden, features = self._read(ids, cache, taps)
         return Forward(self._logits(hidden[-1:]), features)
 
     @torch.no_grad()
     def score(self, ids: Sequence[int], cache: TargetCache) -> Tensor:
         """Read `ids` causally after what the cache holds: logits of every row, [len(ids), V]."""
-        start = cache.length
-        tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
-        positions = torch.arange(start, start + len(ids), device=self.device)[None]
-        return self._logits(self._run(tokens, positions, None, cache, ())[0])
+        return self._logits(self._read(ids, cache, ())[0])
 
     @torch.no_grad()
     def step(self, token: int, cache: TargetCache) -> Tensor:
@@ -187,6 +181,13 @@ class Target:
         if self._row_invariant and hidden.shape[0] == 1:
             return self._head(hidden.expand(2, -1))[:1]
         return self._head(hidden)
+
+    def _read(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """`_run` of ids that follow what the cache holds, each seeing those before it."""
+        start = cache.length
+        tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
+        positions = torch.arange(start, start + len(ids), device=self.device)[None]
+        return self._run(tokens, positions, None, cache, taps)
 
     def _run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: TargetCache, taps: Sequence[int]

@@ -1,10 +1,13 @@
-"""How far the logits of a tree row are from those of a one-token step, by dtype and kind of attention.
+"""How far the logits of a tree row are from those of a one-token step, by dtype and kind of
+attention.
 
-    python benchmarks/row_difference.py [fp32] [bf16] [prompts=6] [tokens=64] [attention=library|row_invariant]
+    python benchmarks/row_difference.py [fp32] [bf16] [prompts=6] [tokens=64]
+        [attention=library|row_invariant]
 
-The target decodes `tokens` tokens one at a time, then reads the same tokens in one forward of `tokens` rows (a chain
-as tree). Printed per dtype: the largest and the mean absolute difference over all rows and token ids, and over each
-row's best 10 ids, where near ties are decided. A run's own tolerance is measured by its warm-up (`verify/rows.py`).
+The target decodes `tokens` tokens one at a time, then reads the same tokens in one forward of
+`tokens` rows (a chain as tree). Printed per dtype: the largest and the mean absolute difference
+over all rows and token ids, and over each row's best 10 ids, where near ties are decided. A run's
+own tolerance is measured by its warm-up (`verify/rows.py`).
 """
 
 import sys
@@ -19,9 +22,13 @@ from dartree_exp.verify.rows import path_tree
 
 
 @torch.inference_mode()
-def differences(dtype: str, attention: str, prompts: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+def differences(
+    dtype: str, attention: str, prompts: int, tokens: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Absolute differences [rows, V] of all rows, and those of each row's best 10 ids."""
-    config = compose([f"engine.dtype={dtype}", f"engine.attention={attention}", f"benchmark.limit={prompts}"])
+    config = compose(
+        [f"engine.dtype={dtype}", f"engine.attention={attention}", f"benchmark.limit={prompts}"]
+    )
     target = load_target(config.model, config.engine)
     everything, best = [], []
     for prompt in load_prompts(config.benchmark):
@@ -34,7 +41,9 @@ def differences(dtype: str, attention: str, prompts: int, tokens: int) -> tuple[
         chain, _ = path_tree(path[:-1], tokens, target.vocab_size, target.device)
         cache.keep(len(ids))
         mask = tree_mask(chain, len(ids), target.dtype)
-        rows = target.verify(chain.tokens, position_ids(chain, len(ids)), mask, cache).logits.float()
+        rows = target.verify(
+            chain.tokens, position_ids(chain, len(ids)), mask, cache
+        ).logits.float()
         gap = (rows - torch.stack(steps)).abs()
         everything.append(gap)
         best.append(gap.gather(1, torch.stack(steps).topk(10).indices))
@@ -49,7 +58,8 @@ def main() -> None:
         everything, best = differences(dtype, attention, prompts, tokens)
         print(
             f"{dtype}, {attention}: {len(everything)} rows, all ids: max {everything.max():.3g} "
-            f"mean {everything.mean():.3g}; best 10 ids: max {best.max():.3g} mean {best.mean():.3g}"
+            f"mean {everything.mean():.3g}; best 10 ids: max {best.max():.3g} mean "
+            f"{best.mean():.3g}"
         )
 
 

@@ -1,15 +1,17 @@
 """Time to build a draft tree, method by method, from the same recorded drafts.
 
-    python benchmarks/tree_build.py [--dtypes bf16,fp32] [--prompts 3] [--tokens 24] [--repeats 10] [--threads 1]
+    python benchmarks/tree_build.py [--dtypes bf16,fp32] [--prompts 3] [--tokens 24]
+        [--repeats 10] [--threads 1]
 
-For each dtype the real target and the shipped drafter decode a few `mini` prompts, and every round's block and root are
-kept. Then each method builds its tree from each block, in turn and in alternating order, so that a load on the machine
-hits all alike. `prepare` (candidates, slot projections) and `build` are timed apart: median and quartiles over blocks
-and repeats, of wall-clock milliseconds and of this thread's CPU time, which other processes disturb less.
+For each dtype the real target and the shipped drafter decode a few `mini` prompts, and every
+round's block and root are kept. Then each method builds its tree from each block, in turn and in
+alternating order, so that a load on the machine hits all alike. `prepare` (candidates, slot
+projections) and `build` are timed apart: median and quartiles over blocks and repeats, of
+wall-clock milliseconds and of this thread's CPU time, which other processes disturb less.
 
-Counted, in passes that are not timed: how often a depth was scored, per build and level (1 where a tree is grown once;
-heaps score single nodes, or every
-depth at once), and of the selections that look for ties, how many were sorted whole for one.
+Counted, in passes that are not timed: how often a depth was scored, per build and level (1 where a
+tree is grown once; heaps score single nodes, or every depth at once), and of the selections that
+look for ties, how many were sorted whole for one.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, speculate
 from dartree_exp.drafters.block import Block
 from dartree_exp.kernels import candidate_select
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.prompts import load_prompts
-from dartree_exp.timing import StageClock
 from dartree_exp.trees.scorer import Draw, Scorer
 from dartree_exp.trees.tree import DraftTree
 
@@ -69,7 +71,9 @@ def record(config: Config) -> tuple[Method, list[Draft]]:
     for prompt in load_prompts(config.benchmark):
         ids = target.tokenizer.encode_chat([{"role": "user", "content": prompt.turns[0]}], False)
         recorder = replace(method, scorer=scorer)
-        speculate(target, recorder, ids, make_sampler(config.decoding, prompt.id), rule, StageClock())
+        speculate(
+            target, recorder, ids, make_sampler(config.decoding, prompt.id), rule, StageClock()
+        )
     return method, drafts
 
 
@@ -85,8 +89,12 @@ def timed(work: Callable[[], T]) -> tuple[T, float, float]:
     return result, 1e3 * (time.perf_counter() - wall), 1e3 * (time.thread_time() - cpu)
 
 
-def measure(methods: dict[str, Method], drafts: list[Draft], repeats: int) -> dict[str, list[tuple[float, ...]]]:
-    """Per method, for each block and repeat: wall and CPU of `prepare`, then of `build`. The first pass warms up."""
+def measure(
+    methods: dict[str, Method], drafts: list[Draft], repeats: int
+) -> dict[str, list[tuple[float, ...]]]:
+    """Per method, for each block and repeat: wall and CPU of `prepare`, then of `build`. The first
+    pass warms up.
+    """
     times: dict[str, list[tuple[float, ...]]] = {name: [] for name in methods}
     for repeat in range(repeats + 1):
         for draft in drafts:
@@ -100,7 +108,9 @@ def measure(methods: dict[str, Method], drafts: list[Draft], repeats: int) -> di
 
 
 def count(method: Method, drafts: list[Draft]) -> Counter[str]:
-    """Levels built, calls that scored a depth, selections and whole sorts for a tie, over one pass."""
+    """Levels built, calls that scored a depth, selections and whole sorts for a tie, over one
+    pass.
+    """
     seen: Counter[str] = Counter()
 
     def counted(name: str, function: Callable[..., T], *args: Any) -> T:
@@ -132,7 +142,9 @@ def quartiles(values: Iterable[float]) -> str:
 
 def wide_ties(drafts: list[Draft], k: int) -> int:
     """Blocks whose choice of `k` candidates falls back to sorting every row whole."""
-    with patch.object(candidate_select, "_sorted_topk", side_effect=candidate_select._sorted_topk) as full:
+    with patch.object(
+        candidate_select, "_sorted_topk", side_effect=candidate_select._sorted_topk
+    ) as full:
         for block, *_ in drafts:
             candidate_select.stable_topk(block.logits, k)
     return full.call_count
@@ -140,19 +152,36 @@ def wide_ties(drafts: list[Draft], k: int) -> int:
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dtypes", default="bf16,fp32", help="as engine.dtype, comma-separated")
     parser.add_argument("--prompts", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=24, help="decoded per prompt to record blocks")
+    parser.add_argument(
+        "--tokens", type=int, default=24, help="decoded per prompt to record blocks"
+    )
     parser.add_argument("--repeats", type=int, default=10, help="timed passes over the blocks")
-    parser.add_argument("--threads", type=int, default=1, help="while building; recording uses torch's choice")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="while building; recording uses torch's choice"
+    )
     args = parser.parse_args()
-    print(f"torch {torch.__version__}, {platform.machine()} {platform.system()}, {os.cpu_count()} cores", end=", ")
-    print(f"load average {os.getloadavg()[0]:.1f} at the start; {args.threads} thread(s); milliseconds, B = {BUDGET}")
+    print(
+        f"torch {torch.__version__}, {platform.machine()} {platform.system()}, {os.cpu_count()} "
+        "cores",
+        end=", ",
+    )
+    print(
+        f"load average {os.getloadavg()[0]:.1f} at the start; {args.threads} thread(s); "
+        f"milliseconds, B = {BUDGET}"
+    )
     cores = torch.get_num_threads()
     for dtype in args.dtypes.split(","):
         torch.set_num_threads(cores)
-        common = [f"engine.dtype={dtype}", f"tree.budget={BUDGET}", f"decoding.max_new_tokens={args.tokens}"]
+        common = [
+            f"engine.dtype={dtype}",
+            f"tree.budget={BUDGET}",
+            f"decoding.max_new_tokens={args.tokens}",
+        ]
         recorded, drafts = record(compose([*common, f"benchmark.limit={args.prompts}"]))
         torch.set_num_threads(args.threads)
         methods = {}
@@ -161,12 +190,14 @@ def main() -> None:
             methods[name] = make_method(config.tree, config.budget, recorded.drafter)
         times = measure(methods, drafts, args.repeats)
         print(
-            f"\n{dtype}: {len(drafts)} blocks of {args.prompts} prompts, {tuple(drafts[0][0].logits.shape)} logits;",
+            f"\n{dtype}: {len(drafts)} blocks of {args.prompts} prompts, "
+            f"{tuple(drafts[0][0].logits.shape)} logits;",
             end=" ",
         )
         print(f"candidates of {wide_ties(drafts, 64)} blocks need a whole sort (K = 64)")
         print(
-            f"{'':20s} {'prepare, wall':>25s} {'build, wall':>25s} {'build, CPU':>25s}  scored/level  sorted/selections"
+            f"{'':20s} {'prepare, wall':>25s} {'build, wall':>25s} {'build, CPU':>25s}  "
+            "scored/level  sorted/selections"
         )
         for name, rows in times.items():
             prepare, _, wall, cpu = zip(*rows, strict=True)
@@ -174,7 +205,10 @@ def main() -> None:
             print(f"{name:20s} {quartiles(prepare)} {quartiles(wall)} {quartiles(cpu)}", end="  ")
             print(f"{seen['scored'] / seen['levels']:12.2f}  {seen['sorted']}/{seen['selections']}")
         for over, under in RATIOS:
-            ratios = [median(row[i] for row in times[over]) / median(row[i] for row in times[under]) for i in (2, 3)]
+            ratios = [
+                median(row[i] for row in times[over]) / median(row[i] for row in times[under])
+                for i in (2, 3)
+            ]
             print(f"{over} / {under}: wall {ratios[0]:.3f}, CPU {ratios[1]:.3f}")
 
 

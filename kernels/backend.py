@@ -10,7 +10,9 @@ from torch import Tensor
 
 @cache
 def has_triton() -> bool:
-    """Whether triton is installed; looked up without importing it (0.2 s, and macOS has no wheel)."""
+    """Whether triton is installed; looked up without importing it (0.2 s, and macOS has no
+    wheel).
+    """
     return find_spec("triton") is not None
 
 

@@ -1,4 +1,6 @@
-"""Candidates of a depth: the k largest logits of each row, equal logits by column, and the row's log-sum-exp."""
+"""Candidates of a depth: the k largest logits of each row, equal logits by column, and the row's
+log-sum-exp.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from dartree_exp.kernels.backend import use_triton
 
 # Up to here one stable sort is cheaper than top-k plus the work of putting its ties in order.
 _SORT_LIMIT = 4096
-# Extra entries taken so that a tie at the k-th place is seen whole; bf16 logits tie in small groups.
+# Extra entries taken so that a tie at the k-th place is seen whole; bf16 logits tie in small
+# groups.
 _SLACK = 32
-# On a CPU, top-k and a look at its k + 1 values take half the time of a stable sort from this many values per kept one.
+# On a CPU, top-k and a look at its k + 1 values take half the time of a stable sort from this many
+# values per kept one.
 _SORT_RATIO = 16
 _TRITON_MAX_K = 256  # beyond, the sorting network grows and torch's radix sort is the better tool
 
@@ -29,8 +33,8 @@ class Selection(NamedTuple):
 def candidate_select(logits: Tensor, k: int, logsumexp: bool = False) -> Selection:
     """The k largest entries of each row of logits [R, V], ties by column; 1 <= k <= V.
 
-    `torch.topk` leaves the order of ties open, and the trees depend on it (released methods state a rule),
-    hence this function. Raises ValueError for k out of range.
+    `torch.topk` leaves the order of ties open, and the trees depend on it (released methods state a
+    rule), hence this function. Raises ValueError for k out of range.
     """
     rows, columns = logits.shape
     if not 1 <= k <= columns:
@@ -45,20 +49,27 @@ def candidate_select(logits: Tensor, k: int, logsumexp: bool = False) -> Selecti
 def candidate_select_torch(logits: Tensor, k: int, logsumexp: bool = False) -> Selection:
     """The reference; same contract as `candidate_select`, on any device."""
     values, columns = stable_topk(logits, k)
-    return Selection(values, columns, torch.logsumexp(logits.float(), dim=-1) if logsumexp else None)
+    return Selection(
+        values, columns, torch.logsumexp(logits.float(), dim=-1) if logsumexp else None
+    )
 
 
 def stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of the last axis, descending, equal values by index: values and int64 indices [..., k].
+    """The k largest of the last axis, descending, equal values by index: values and int64 indices
+    [..., k].
 
-    Whether values tie is read on the host, and only a selection that has ties is sorted: free on a CPU. Elsewhere a
-    look would be a synchronisation, so all is sorted.
+    Whether values tie is read on the host, and only a selection that has ties is sorted: free on a
+    CPU. Elsewhere a look would be a synchronisation, so all is sorted.
     """
     size = values.shape[-1]
     if not values.is_cpu:
         return _sorted_topk(values, k)
     if size <= max(_SORT_LIMIT, k + _SLACK):
-        return _topk_or_sort(values, k) if values.dim() == 1 and size > _SORT_RATIO * k else _sorted_topk(values, k)
+        return (
+            _topk_or_sort(values, k)
+            if values.dim() == 1 and size > _SORT_RATIO * k
+            else _sorted_topk(values, k)
+        )
     top, index = values.topk(k + _SLACK)
     if bool((top[..., k - 1] == top[..., -1]).any()):
         return _sorted_topk(values, k)
@@ -73,7 +84,9 @@ def _sorted_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _topk_or_sort(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """For values [n] on a CPU, n > k: top-k leaves only equal values in any order, so that without any it is stable."""
+    """For values [n] on a CPU, n > k: top-k leaves only equal values in any order, so that without
+    any it is stable.
+    """
     top, index = values.topk(k + 1)  # one more, to see a tie at the last place
     if len(set(top.tolist())) <= k:
         return _sorted_topk(values, k)

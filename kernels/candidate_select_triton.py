@@ -1,7 +1,9 @@
-"""Candidate selection on a GPU: a tree of tile-wise top-k over 64-bit keys that are unique by construction.
+"""Candidate selection on a GPU: a tree of tile-wise top-k over 64-bit keys that are unique by
+construction.
 
-A key holds the logit, mapped to an integer of the same order, in its upper half and the reversed column in its lower
-half: the larger key is the larger logit, or the smaller column among equal logits. Ties thus need no second pass.
+A key holds the logit, mapped to an integer of the same order, in its upper half and the reversed
+column in its lower half: the larger key is the larger logit, or the smaller column among equal
+logits. Ties thus need no second pass.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from torch import Tensor
 
 from dartree_exp.kernels.candidate_select import Selection
 
-# 4 keys a thread: larger tiles compile for 20 s (the sorting network is unrolled), smaller ones add merge passes.
+# 4 keys a thread: larger tiles compile for 20 s (the sorting network is unrolled), smaller ones add
+# merge passes.
 _TILE = 1024
 _WARPS = 8
 
@@ -25,8 +28,11 @@ def tile_keys(logits, keys, lse, columns, tiles, K: tl.constexpr, TILE: tl.const
     tile = tl.program_id(1)
     column = tile * TILE + tl.arange(0, TILE)
     inside = column < columns
-    # bf16 must leave its dtype right here: compiled code would cope, the interpreter would be silently wrong.
-    value = tl.load(logits + row * columns + column, mask=inside, other=float("-inf")).to(tl.float32)
+    # bf16 must leave its dtype right here: compiled code would cope, the interpreter would be
+    # silently wrong.
+    value = tl.load(logits + row * columns + column, mask=inside, other=float("-inf")).to(
+        tl.float32
+    )
 
     peak = tl.max(value, axis=0)
     peak = tl.where(peak == float("-inf"), 0.0, peak)
@@ -52,8 +58,12 @@ def merge_keys(keys, merged, length, tiles, K: tl.constexpr, TILE: tl.constexpr)
     tl.store(merged + (row * tiles + tile) * K + tl.arange(0, K), tl.topk(key, K))
 
 
-def candidate_select_triton(logits: Tensor, k: int, logsumexp: bool = False, tile: int = _TILE) -> Selection:
-    """Same contract as `candidate_select`; `tile` (a power of two, at least twice k) is for tests."""
+def candidate_select_triton(
+    logits: Tensor, k: int, logsumexp: bool = False, tile: int = _TILE
+) -> Selection:
+    """Same contract as `candidate_select`; `tile` (a power of two, at least twice k) is for
+    tests.
+    """
     logits = logits.contiguous()
     rows, columns = logits.shape
     width = max(2, triton.next_power_of_2(k))  # tl.topk needs at least two
@@ -61,11 +71,15 @@ def candidate_select_triton(logits: Tensor, k: int, logsumexp: bool = False, til
     tiles = triton.cdiv(columns, tile)
     keys = torch.empty(rows, tiles * width, dtype=torch.int64, device=logits.device)
     lse = torch.empty(rows, tiles, dtype=torch.float32, device=logits.device)
-    tile_keys[(rows, tiles)](logits, keys, lse, columns, tiles, K=width, TILE=tile, num_warps=_WARPS)
+    tile_keys[(rows, tiles)](
+        logits, keys, lse, columns, tiles, K=width, TILE=tile, num_warps=_WARPS
+    )
     while tiles > 1:
         length, tiles = tiles * width, triton.cdiv(tiles * width, tile)
         merged = torch.empty(rows, tiles * width, dtype=torch.int64, device=logits.device)
         merge_keys[(rows, tiles)](keys, merged, length, tiles, K=width, TILE=tile, num_warps=_WARPS)
         keys = merged
     chosen = 0x7FFFFFFF - (keys[:, :k] & 0xFFFFFFFF)
-    return Selection(logits.gather(1, chosen), chosen, torch.logsumexp(lse, dim=1) if logsumexp else None)
+    return Selection(
+        logits.gather(1, chosen), chosen, torch.logsumexp(lse, dim=1) if logsumexp else None
+    )

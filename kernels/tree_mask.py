@@ -9,10 +9,11 @@ from dartree_exp.kernels.backend import use_triton
 
 
 def visibility(parents: Tensor) -> Tensor:
-    """bool [n, n]: entry (i, j) is true where j is i or an ancestor of i. parents: int64 [n], -1 at the root (node 0).
+    """bool [n, n]: entry (i, j) is true where j is i or an ancestor of i. parents: int64 [n], -1 at
+    the root (node 0).
 
-    Pointer doubling: after s steps a row knows its 2^s nearest ancestors, so the number of tensor operations depends
-    on the number of nodes only, and nothing is read back to the host.
+    Pointer doubling: after s steps a row knows its 2^s nearest ancestors, so the number of tensor
+    operations depends on the number of nodes only, and nothing is read back to the host.
     """
     size = parents.shape[0]
     seen = torch.eye(size, dtype=torch.bool, device=parents.device)
@@ -26,8 +27,8 @@ def visibility(parents: Tensor) -> Tensor:
 def tree_mask(parents: Tensor, past: int, dtype: torch.dtype) -> Tensor:
     """Additive mask [1, 1, n, past + n]: 0 where visible, the dtype's minimum where hidden.
 
-    Every node sees the whole context of `past` tokens, its ancestors and itself. Additive because a boolean 4-D mask
-    under eager attention is silently wrong.
+    Every node sees the whole context of `past` tokens, its ancestors and itself. Additive because a
+    boolean 4-D mask under eager attention is silently wrong.
     """
     if use_triton(parents):
         from dartree_exp.kernels.tree_mask_triton import tree_mask_triton

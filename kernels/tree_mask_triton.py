@@ -23,7 +23,11 @@ def tree_mask_rows(parents, mask, past, columns, HIDDEN: tl.constexpr, TILE: tl.
             visible = visible | (column == past + ancestor)
             ancestor = tl.load(parents + ancestor)
     value = tl.where(visible, 0.0, HIDDEN)
-    tl.store(mask + node.to(tl.int64) * columns + column, value.to(mask.dtype.element_ty), mask=column < columns)
+    tl.store(
+        mask + node.to(tl.int64) * columns + column,
+        value.to(mask.dtype.element_ty),
+        mask=column < columns,
+    )
 
 
 def tree_mask_triton(parents: Tensor, past: int, dtype: torch.dtype, tile: int = _TILE) -> Tensor:
@@ -31,5 +35,7 @@ def tree_mask_triton(parents: Tensor, past: int, dtype: torch.dtype, tile: int =
     size = parents.shape[0]
     mask = torch.empty(1, 1, size, past + size, dtype=dtype, device=parents.device)
     grid = (size, triton.cdiv(past + size, tile))
-    tree_mask_rows[grid](parents.contiguous(), mask, past, past + size, HIDDEN=torch.finfo(dtype).min, TILE=tile)
+    tree_mask_rows[grid](
+        parents.contiguous(), mask, past, past + size, HIDDEN=torch.finfo(dtype).min, TILE=tile
+    )
     return mask

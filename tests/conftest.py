@@ -2,7 +2,9 @@
 
 import os
 
-os.environ.setdefault("TRITON_INTERPRET", "1")  # read once, at the first `import triton`, which transformers' models do
+os.environ.setdefault(
+    "TRITON_INTERPRET", "1"
+)  # read once, at the first `import triton`, which transformers' models do
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -23,7 +25,9 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def embedded_model() -> Path:
-    """The embedded target's folder, fetched once; skips where it can be neither found nor fetched."""
+    """The embedded target's folder, fetched once; skips where it can be neither found nor
+    fetched.
+    """
     from dartree_exp.models.fetch import FetchError, ensure
 
     try:

@@ -6,8 +6,12 @@ from omegaconf import OmegaConf
 from dartree_exp.records import RoundRecord, RunFolder, SampleRecord, TreeRecord
 
 
-def sample(id, lengths, emitted=None, *, turn=0, category="math", seconds=1.0, ar_seconds=4.0, **changes):
-    """A turn whose rounds advanced by `lengths`; its last round emitted fewer tokens if `emitted` says so."""
+def sample(
+    id, lengths, emitted=None, *, turn=0, category="math", seconds=1.0, ar_seconds=4.0, **changes
+):
+    """A turn whose rounds advanced by `lengths`; its last round emitted fewer tokens if `emitted`
+    says so.
+    """
     emitted = 1 + sum(lengths) if emitted is None else emitted
     per_round = list(lengths)
     if lengths:
@@ -29,7 +33,13 @@ def sample(id, lengths, emitted=None, *, turn=0, category="math", seconds=1.0, a
         rounds=len(lengths),
         acceptance_lengths=list(lengths),
         emitted_per_round_counts=per_round,
-        time={"prefill": 0.1, "decode": seconds, "draft": seconds / 4, "verify": seconds / 2, "other": seconds / 4},
+        time={
+            "prefill": 0.1,
+            "decode": seconds,
+            "draft": seconds / 4,
+            "verify": seconds / 2,
+            "other": seconds / 4,
+        },
         ar={"emitted": emitted, "prefill": 0.1, "decode": ar_seconds},
     )
     record = SampleRecord(**fields | changes)
@@ -59,7 +69,9 @@ def write_run(
     trees=(),
     **settings,
 ):
-    """A run folder as a run leaves it; `settings` are further lines of its configuration, `a.b=value` as `a__b`."""
+    """A run folder as a run leaves it; `settings` are further lines of its configuration,
+    `a.b=value` as `a__b`.
+    """
     config = {
         "method": method,
         "model": {"name": "smollm2_135m"},
@@ -76,13 +88,19 @@ def write_run(
         for group in groups:
             place = place[group]
         place[name] = value
-    with RunFolder.open(path, OmegaConf.to_yaml(OmegaConf.create(config)), f"hash of {path.name}") as folder:
+    with RunFolder.open(
+        path, OmegaConf.to_yaml(OmegaConf.create(config)), f"hash of {path.name}"
+    ) as folder:
         folder.expect(len(samples))
         folder.write_environment(ENVIRONMENT | (environment or {}))
         for record in samples:
             record.method = method
             key = record.key
-            folder.append(record, [r for r in rounds if r.sample_key == key], [t for t in trees if t.sample_key == key])
+            folder.append(
+                record,
+                [r for r in rounds if r.sample_key == key],
+                [t for t in trees if t.sample_key == key],
+            )
         end(folder)
     return path
 
@@ -97,16 +115,24 @@ def mini_run(shift=0, seed=0, prompts=4, **options):
         tokens = sum(lengths)
         category = ("math", "code", "chat")[index % 3]
         run.append(
-            sample(f"p{index}", lengths, category=category, seconds=seconds, ar_seconds=0.04 * tokens, **options)
+            sample(
+                f"p{index}",
+                lengths,
+                category=category,
+                seconds=seconds,
+                ar_seconds=0.04 * tokens,
+                **options,
+            )
         )
     return run
 
 
 def recorded_run(path, text=" tail", **options):
-    """A run of one prompt and three rounds whose trees are recorded: four nodes verified of six scored.
+    """A run of one prompt and three rounds whose trees are recorded: four nodes verified of six
+    scored.
 
-    Round r accepts r + 1 drafts along nodes 1, 2, 3; node 5 is node 3's sibling, nodes 4 and 6 were pruned.
-    text: of the target's own token in every round.
+    Round r accepts r + 1 drafts along nodes 1, 2, 3; node 5 is node 3's sibling, nodes 4 and 6 were
+    pruned. text: of the target's own token in every round.
     """
     lengths = [2, 3, 4]
     record = sample("a", lengths)
@@ -121,7 +147,10 @@ def recorded_run(path, text=" tail", **options):
             parents=parents,
             scores=[
                 0.0,
-                *(round(depth * np.log(0.5) - 0.01 * (i > 3), 4) for i, depth in enumerate((1, 2, 3, 1, 3, 2), 1)),
+                *(
+                    round(depth * np.log(0.5) - 0.01 * (i > 3), 4)
+                    for i, depth in enumerate((1, 2, 3, 1, 3, 2), 1)
+                ),
             ],
             ranks=[-1, 0, 0, 0, 1, 1, 0],
             verified=verified,

@@ -23,7 +23,8 @@ def missing_links(page: Path, text: str) -> list[str]:
 def missing_code(text: str) -> list[str]:
     """What the code column of a page's table names and the source does not have.
 
-    In a cell, a file name is followed by names that are defined or used in it; `key=value` is a setting.
+    In a cell, a file name is followed by names that are defined or used in it; `key=value` is a
+    setting.
     """
     absent = []
     for row in re.findall(r"^\|(.+)\|$", text, flags=re.MULTILINE):
@@ -54,21 +55,27 @@ def test_method_pages_name_code_that_exists(page):
 def test_every_method_has_a_page_that_names_its_preset():
     presets = {path.stem for path in (ROOT / "conf/method").glob("*.yaml")}
     text = "".join(page.read_text() for page in (ROOT / "docs/methods").glob("*.md"))
-    assert [name for name in sorted(presets) if not re.search(rf"`\+?(method=)?{name}`", text)] == []
+    assert [
+        name for name in sorted(presets) if not re.search(rf"`\+?(method=)?{name}`", text)
+    ] == []
 
 
 def test_control_wrong_pages_are_caught():
-    assert missing_links(ROOT / "docs/x.md", "[a](nowhere.md) [b](adding.md#a-tree) [c](https://x.org)") == [
-        "nowhere.md"
-    ]
-    assert missing_code("| s | `trees/pool.py` `PoolBuilder.pull` |\n| t | `trees/gone.py` `Gone` |") == [
+    assert missing_links(
+        ROOT / "docs/x.md", "[a](nowhere.md) [b](adding.md#a-tree) [c](https://x.org)"
+    ) == ["nowhere.md"]
+    assert missing_code(
+        "| s | `trees/pool.py` `PoolBuilder.pull` |\n| t | `trees/gone.py` `Gone` |"
+    ) == [
         "PoolBuilder.pull",
         "Gone",
     ]
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/adding.md").read_text(), flags=re.DOTALL)
+    return re.findall(
+        rf"```{language}\n(.*?)```", (ROOT / "docs/adding.md").read_text(), flags=re.DOTALL
+    )
 
 
 def test_the_python_of_adding_runs():
@@ -80,6 +87,8 @@ def test_the_python_of_adding_runs():
 def test_the_commands_of_adding_run(tmp_path):
     (script,) = blocks("bash")
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(list((tmp_path / "multirun").rglob("samples.jsonl"))) == 1

@@ -1,4 +1,6 @@
-"""Commands in the documentation: those marked `bash run` work on the toy target, all others name real settings."""
+"""Commands in the documentation: those marked `bash run` work on the toy target, all others name
+real settings.
+"""
 
 import importlib
 import re
@@ -10,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dartree_exp import watch
 from dartree_exp.__main__ import main
 from dartree_exp.config.composition import first_mistake, normalise
 from dartree_exp.report import __main__ as report
+from dartree_exp.sweeps import watch
 from dartree_exp.training import command
 from tiny_folder import write_prompts, write_target
 
@@ -30,7 +32,10 @@ SMALLER = {
     "tau": ["--cap", "6"],
 }
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
-    **{f"dartree_exp.training.{name}": partial(command.run, main) for name, main in TRAINING.items()},
+    **{
+        f"dartree_exp.training.{name}": partial(command.run, main)
+        for name, main in TRAINING.items()
+    },
     "dartree_exp": main,
     "dartree_exp.report": report.main,
     "dartree_exp.watch": watch.main,
@@ -39,12 +44,21 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
 
 def commands(page: Path, mark: str) -> list[list[str]]:
     """The words of each command in the page's blocks of this kind."""
-    blocks = re.findall(rf"^```{mark}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [words for block in blocks for line in block.splitlines() if (words := shlex.split(line, comments=True))]
+    blocks = re.findall(
+        rf"^```{mark}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    return [
+        words
+        for block in blocks
+        for line in block.splitlines()
+        if (words := shlex.split(line, comments=True))
+    ]
 
 
 def in_small(program: str, words: list[str], toy: list[str], target: Path) -> list[str]:
-    """The command on the toy, or on the folder `target` where it trains; options given twice take the last value."""
+    """The command on the toy, or on the folder `target` where it trains; options given twice take
+    the last value.
+    """
     name = program.removeprefix("dartree_exp.training.")
     if name == "dartree_exp" and "--help" not in words:
         return [*words, *toy]
@@ -68,7 +82,9 @@ def test_marked_commands_run(
 ) -> None:
     toy, target = ["model=toy", *SMALL], tmp_path / "target"
     monkeypatch.chdir(tmp_path)
-    if page.name == "training.md":  # a drafter fits one target only: the last command decodes with that one
+    if (
+        page.name == "training.md"
+    ):  # a drafter fits one target only: the last command decodes with that one
         toy = [f"model.path={write_target(target)}", *SMALL]
         write_prompts(tmp_path / "prompts.jsonl", 14)
         shutil.copy(ROOT / "src/dartree_exp/prompts/mini.jsonl", tmp_path)
@@ -90,9 +106,15 @@ def test_marked_commands_run(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_name_real_settings(page: Path) -> None:
     for words in commands(page, "bash(?: run)?"):
-        if "dartree_exp" not in words or "--config-dir" in words:  # options of the reader's own are in no schema
+        if (
+            "dartree_exp" not in words or "--config-dir" in words
+        ):  # options of the reader's own are in no schema
             continue
-        overrides = [word for word in words[words.index("dartree_exp") + 1 :] if "=" in word and word[0] != "-"]
+        overrides = [
+            word
+            for word in words[words.index("dartree_exp") + 1 :]
+            if "=" in word and word[0] != "-"
+        ]
         assert first_mistake(normalise(overrides)) is None, words
         for word in overrides:
             group, _, option = word.partition("=")

@@ -1,4 +1,6 @@
-"""What a message repeats of the user's own text never reaches the terminal as control characters."""
+"""What a message repeats of the user's own text never reaches the terminal as control
+characters.
+"""
 
 from dartree_exp.errors import ConfigError
 

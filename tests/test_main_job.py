@@ -12,7 +12,12 @@ from dartree_exp.run import run
 @pytest.mark.real_model
 @pytest.mark.parametrize("law", ["greedy", "sample"])
 def test_dartree_on_the_embedded_model(embedded_model, tmp_path, law):
-    overrides = ["benchmark.limit=1", "benchmark.categories=[math]", "decoding.max_new_tokens=20", "engine.dtype=fp32"]
+    overrides = [
+        "benchmark.limit=1",
+        "benchmark.categories=[math]",
+        "decoding.max_new_tokens=20",
+        "engine.dtype=fp32",
+    ]
     config = compose([*overrides, f"decoding={law}"])
     with RunFolder.open(tmp_path / "run", to_yaml(config), config_hash(config)) as folder:
         run(config, folder)

@@ -1,4 +1,6 @@
-"""Notebooks: committed without outputs, and run from the first to the last in the order of their README."""
+"""Notebooks: committed without outputs, and run from the first to the last in the order of their
+README.
+"""
 
 import shutil
 from pathlib import Path

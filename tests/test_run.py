@@ -1,4 +1,6 @@
-"""One run end to end on the toy target: records, resume, verdicts, failures, fallback, shared baseline, turns."""
+"""One run end to end on the toy target: records, resume, verdicts, failures, fallback, shared
+baseline, turns.
+"""
 
 import json
 from dataclasses import replace
@@ -9,15 +11,21 @@ import torch
 import dartree_exp.run as run_module
 from dartree_exp.config import compose, config_hash
 from dartree_exp.config.load import to_yaml
-from dartree_exp.drafters.scripted import ScriptedDrafter
+from dartree_exp.drafters.scripted.session import ScriptedDrafter
+from dartree_exp.engines.target import Target
 from dartree_exp.errors import RunError
-from dartree_exp.models.target import Target
 from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.reader import Run
 from dartree_exp.run import run
 
-TOY = ["model=toy", "drafter=random", "benchmark.limit=3", "decoding.max_new_tokens=8", "engine.dtype=fp32"]
+TOY = [
+    "model=toy",
+    "drafter=random",
+    "benchmark.limit=3",
+    "decoding.max_new_tokens=8",
+    "engine.dtype=fp32",
+]
 
 ANSWER = {"ids": [1], "finish": "eos", "time": {"decode": 1.0}}
 
@@ -33,7 +41,16 @@ def test_a_run_leaves_its_records(tmp_path, capsys):
     done = start(tmp_path, "tree.budget=6", "decoding=sample")
     assert done.state == "DONE"
     summary = json.loads((done.path / "summary.json").read_text())
-    wanted = {"method", "n", "tau_macro", "tau_micro", "emitted_per_round", "speedup", "speedup_macro", "stages"}
+    wanted = {
+        "method",
+        "n",
+        "tau_macro",
+        "tau_micro",
+        "emitted_per_round",
+        "speedup",
+        "speedup_macro",
+        "stages",
+    }
     assert wanted | {"verdicts", "by_category", "drafts_per_round"} <= set(summary)
     assert summary["verdicts"] == {"exact": 3, "near_tie": 0, "wrong": 0}
     assert set(summary["by_category"]) == {"math", "code", "chat"}
@@ -148,7 +165,10 @@ def test_a_prompt_beyond_the_drafter_falls_back_and_is_counted(tmp_path, monkeyp
 
     monkeypatch.setattr(ScriptedDrafter, "__init__", short)
     done = start(tmp_path)
-    assert all("the drafter has 20" in s.fallback and s.verdict == "exact" and not s.rounds for s in done.samples)
+    assert all(
+        "the drafter has 20" in s.fallback and s.verdict == "exact" and not s.rounds
+        for s in done.samples
+    )
     summary = json.loads((done.path / "summary.json").read_text())
     assert summary["fallbacks"] == 3 and summary["tau_macro"]["value"] is None
     assert "decoded plainly" in capsys.readouterr().out
@@ -167,10 +187,16 @@ def test_a_prompt_beyond_the_target_is_an_error_of_that_prompt(tmp_path, monkeyp
 
 
 def test_the_warm_up_takes_the_first_prompt_that_fits(tmp_path, monkeypatch):
-    """Positions for short prompts alone: nothing, the warm-up included, sends a longer one through the target."""
+    """Positions for short prompts alone: nothing, the warm-up included, sends a longer one through
+    the target.
+    """
     long, short = " ".join(["word"] * 60), "short"
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"turns": [text], "category": "c"}) + "\n" for text in (long, short, long)))
+    prompts.write_text(
+        "".join(
+            json.dumps({"turns": [text], "category": "c"}) + "\n" for text in (long, short, long)
+        )
+    )
     right, prefill, lengths = Target.__init__, Target.prefill, []
 
     def limited(self, *args, **kwargs):
@@ -189,7 +215,9 @@ def test_the_warm_up_takes_the_first_prompt_that_fits(tmp_path, monkeypatch):
     assert set(done.environment["machine"]["target_forward_ms_by_rows"]) >= {"1", "17"}
 
 
-def test_a_prompt_that_fits_neither_drafter_nor_target_has_failed_and_is_no_fallback(tmp_path, monkeypatch, capsys):
+def test_a_prompt_that_fits_neither_drafter_nor_target_has_failed_and_is_no_fallback(
+    tmp_path, monkeypatch, capsys
+):
     target, drafter = Target.__init__, ScriptedDrafter.__init__
 
     def short(right):
@@ -204,7 +232,9 @@ def test_a_prompt_that_fits_neither_drafter_nor_target_has_failed_and_is_no_fall
     with pytest.raises(RunError, match="none of 3 prompts could be decoded"):
         start(tmp_path)
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    assert {(s.error["type"], s.fallback) for s in Run(folder).samples} == {("PromptTooLongError", None)}
+    assert {(s.error["type"], s.fallback) for s in Run(folder).samples} == {
+        ("PromptTooLongError", None)
+    }
     assert Run(folder).summary["failed"] == 3 and Run(folder).summary["fallbacks"] == 0
     assert "decoded plainly" not in capsys.readouterr().out
 
@@ -252,7 +282,8 @@ def test_a_prompt_that_became_another_is_not_taken_for_the_old_one(tmp_path, mon
     status = json.loads((start_of.path / "status.json").read_text())
     (start_of.path / "status.json").write_text(json.dumps({**status, "state": "RUNNING"}))
     changed = [
-        replace(prompt, turns=["another question"]) for prompt in right(compose([*TOY, "benchmark.limit=1"]).benchmark)
+        replace(prompt, turns=["another question"])
+        for prompt in right(compose([*TOY, "benchmark.limit=1"]).benchmark)
     ]
     monkeypatch.setattr(run_module, "load_prompts", lambda config: changed)
     with pytest.raises(RunError, match="turn 0 was decoded from another prompt; force=true"):
@@ -285,7 +316,9 @@ def test_repeats_are_whole_passes_and_resume(tmp_path, monkeypatch):
 
 def test_turns_see_plain_decodings_answer(tmp_path, monkeypatch):
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(json.dumps({"turns": ["first question", "second one"], "category": "two"}) + "\n")
+    prompts.write_text(
+        json.dumps({"turns": ["first question", "second one"], "category": "two"}) + "\n"
+    )
     seen = []
     right = run_module.decode_turn
     monkeypatch.setattr(run_module, "decode_turn", lambda *a: seen.append(a[3]) or right(*a))
@@ -294,14 +327,23 @@ def test_turns_see_plain_decodings_answer(tmp_path, monkeypatch):
     assert (first.turn, second.turn) == (0, 1)
     assert seen[1][: len(seen[0])] == seen[0]
     answer_words = first.text.split()
-    assert first.ids == first.ar_ids and len(seen[1]) == len(seen[0]) + 1 + len(answer_words) + 1 + len(
-        ["second", "one"]
-    )
+    assert first.ids == first.ar_ids and len(seen[1]) == len(seen[0]) + 1 + len(
+        answer_words
+    ) + 1 + len(["second", "one"])
 
 
 @pytest.mark.parametrize(("trees", "prompts"), [("0", 0), ("2", 2), ("all", 3)])
-def test_trees_of_the_first_prompts_are_recorded_and_agree_with_the_rounds(tmp_path, trees, prompts):
-    done = start(tmp_path, "drafter=oracle", "tree=pruned", "tree.width=4", "tree.budget=6", f"record.trees={trees}")
+def test_trees_of_the_first_prompts_are_recorded_and_agree_with_the_rounds(
+    tmp_path, trees, prompts
+):
+    done = start(
+        tmp_path,
+        "drafter=oracle",
+        "tree=pruned",
+        "tree.width=4",
+        "tree.budget=6",
+        f"record.trees={trees}",
+    )
     recorded = {tree.sample_key for tree in done.trees}
     assert len(recorded) == prompts
     rounds = {(r.sample_key, r.round): r for r in done.rounds}
@@ -310,7 +352,10 @@ def test_trees_of_the_first_prompts_are_recorded_and_agree_with_the_rounds(tmp_p
     for tree in done.trees:
         r = rounds[tree.sample_key, tree.round]
         assert len(tree.tokens) - 1 == r.supertree_size > r.tree_size == len(tree.verified) - 1
-        assert [tree.tokens[node] for node in tree.accepted] == [r.root, *r.accepted_tokens] and tree.bonus == r.bonus
+        assert [tree.tokens[node] for node in tree.accepted] == [
+            r.root,
+            *r.accepted_tokens,
+        ] and tree.bonus == r.bonus
         assert [tree.verified.index(node) for node in tree.accepted[1:]] == r.accepted
         assert [tree.ranks[node] for node in tree.accepted[1:]] == r.accepted_ranks
         children = [[n for n in below if n in tree.verified] for below in tree.children()]

@@ -8,10 +8,28 @@ from pathlib import Path
 from dartree_exp.models.toy import toy_target
 
 WORDS = (
-    *("count", "the", "words", "of", "this", "line", "and", "write", "a", "function", "that", "adds", "two", "numbers"),
+    *(
+        "count",
+        "the",
+        "words",
+        "of",
+        "this",
+        "line",
+        "and",
+        "write",
+        "a",
+        "function",
+        "that",
+        "adds",
+        "two",
+        "numbers",
+    ),
     *("name", "three", "colours", "please"),
 )
-TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
+TEMPLATE = (
+    "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_generation_prompt "
+    "%}<answer>{% endif %}"
+)
 
 
 def write_target(folder: Path) -> Path:
@@ -23,15 +41,23 @@ def write_target(folder: Path) -> Path:
 
     target = toy_target(layers=30, tied=True, vocab_size=64)
     folder.mkdir()
-    state = {k: v.contiguous() for k, v in target._model.state_dict().items() if k != "lm_head.weight"}
+    state = {
+        k: v.contiguous() for k, v in target._model.state_dict().items() if k != "lm_head.weight"
+    }
     save_file(state, str(folder / "model.safetensors"), metadata={"format": "pt"})
     config = target._model.config
     values = {**config.to_dict(), "rope_theta": config.rope_parameters["rope_theta"]}
-    (folder / "config.json").write_text(json.dumps({**values, "architectures": ["LlamaForCausalLM"]}))
+    (folder / "config.json").write_text(
+        json.dumps({**values, "architectures": ["LlamaForCausalLM"]})
+    )
     special = ["<pad>", "<end>", "<stop>", "<mask>", "<answer>", "<unk>"]
-    words = Tokenizer(WordLevel({word: i for i, word in enumerate([*special, *WORDS])}, unk_token="<unk>"))
+    words = Tokenizer(
+        WordLevel({word: i for i, word in enumerate([*special, *WORDS])}, unk_token="<unk>")
+    )
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<end>", pad_token="<pad>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", eos_token="<end>", pad_token="<pad>"
+    )
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     return folder
@@ -40,7 +66,11 @@ def write_target(folder: Path) -> Path:
 def write_prompts(path: Path, count: int) -> None:
     """So many prompts of each domain, all different."""
     rows = [
-        {"id": f"{domain}-{i}", "domain": domain, "prompt": " ".join([*WORDS[i % 5 : i % 5 + 3 + i // 5], WORDS[k]])}
+        {
+            "id": f"{domain}-{i}",
+            "domain": domain,
+            "prompt": " ".join([*WORDS[i % 5 : i % 5 + 3 + i // 5], WORDS[k]]),
+        }
         for k, domain in enumerate(("math", "code", "chat"))
         for i in range(count)
     ]

@@ -1,11 +1,13 @@
-"""A random bfloat16 target of the embedded one's layer shape: rounding shows in it where a tiny one hides it."""
+"""A random bfloat16 target of the embedded one's layer shape: rounding shows in it where a tiny one
+hides it.
+"""
 
 from functools import cache
 
 import pytest
 import torch
 
-from dartree_exp.models.target import Target
+from dartree_exp.engines.target import Target
 from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.rows import self_test
 
@@ -15,7 +17,9 @@ ROWS = 33
 
 @cache
 def wide_target(family: str) -> Target:
-    """Three layers, hidden 576, 9 query and 3 key-value heads of 64, products over 1,536 columns, vocabulary 64."""
+    """Three layers, hidden 576, 9 query and 3 key-value heads of 64, products over 1,536 columns,
+    vocabulary 64.
+    """
     shape = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64}
     return toy_target(family, torch.bfloat16, seed=1, layers=3, intermediate_size=1536, **shape)
 
@@ -37,7 +41,9 @@ def row_invariant_target(family: str) -> Target:
 
 
 def one_row_rule_off(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
-    """Undo the two-row rule; the test is skipped where a product over one row has the bits of the others anyway."""
+    """Undo the two-row rule; the test is skipped where a product over one row has the bits of the
+    others anyway.
+    """
     layer = target._model.model.layers[0].mlp.down_proj
     x = torch.randn(1, 64, 1536, generator=torch.Generator().manual_seed(1)).bfloat16()
     if torch.equal(torch.cat([layer(x[:, i : i + 1]) for i in range(64)], dim=1), layer(x)):

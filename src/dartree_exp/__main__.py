@@ -1,4 +1,6 @@
-"""`python -m dartree_exp`: Hydra around `launch.job`, one line for every mistake, and the end of a sweep."""
+"""`python -m dartree_exp`: Hydra around `launch.job`, one line for every mistake, and the end of a
+sweep.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,34 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.closed_pipe import survive_closed_pipe
-from dartree_exp.terminal import printable_line
-from dartree_exp.terminate import Terminated, terminate
+from dartree_exp.console.closed_pipe import survive_closed_pipe
+from dartree_exp.console.printable import printable_line
+from dartree_exp.console.terminate import Terminated, terminate
 
 _FLAGS = {
-    *("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
-    *("--multirun", "-m", "--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn"),
+    *(
+        "--help",
+        "-h",
+        "--hydra-help",
+        "--version",
+        "--cfg",
+        "-c",
+        "--resolve",
+        "--package",
+        "-p",
+        "--run",
+        "-r",
+    ),
+    *(
+        "--multirun",
+        "-m",
+        "--shell-completion",
+        "-sc",
+        "--config-path",
+        "-cp",
+        "--config-name",
+        "-cn",
+    ),
     *("--config-dir", "-cd", "--info", "-i"),  # not --experimental-rerun, which loads a pickle
 }
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -36,17 +59,19 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(f"dartree_exp {metadata.version('dartree_exp')}")
         return 0
     if {"--help", "-h"} & set(arguments):
-        from dartree_exp.help import help_text
+        from dartree_exp.console.help import help_text
 
         print(help_text())
         return 0
     for argument in arguments:
         if argument.startswith("--") and argument.partition("=")[0] not in _FLAGS:
-            return _refuse(f"{argument}: there is no such flag; settings are written key=value (--help lists them)")
+            return _refuse(
+                f"{argument}: there is no such flag; settings are written key=value (--help lists "
+                "them)"
+            )
 
     import hydra
 
-    from dartree_exp import launch, outcomes
     from dartree_exp.config.composition import (
         COMPOSITION_ERRORS,
         CONFIG_MODULE,
@@ -59,25 +84,34 @@ def _main(arguments: Sequence[str] | None) -> int:
     )
     from dartree_exp.errors import UserError
     from dartree_exp.records.environment import COMMAND, module_command
-    from dartree_exp.sweep import SweepFolder, finish
+    from dartree_exp.sweeps import launch, outcomes
+    from dartree_exp.sweeps.sweep import SweepFolder, finish
 
     try:
         flags, overrides, config_dirs = _split(arguments)
     except UserError as error:
         return _refuse(str(error))
     typed = arguments
-    completion = bool({"--shell-completion", "-sc"} & set(flags))  # then `install=bash` is no setting
+    completion = bool(
+        {"--shell-completion", "-sc"} & set(flags)
+    )  # then `install=bash` is no setting
     overrides = overrides if completion else normalise(overrides, config_dirs)
     arguments = [*flags, *overrides]
-    # Before Hydra, which would make a sweep's folder first. Choices on another search path are unknown here.
+    # Before Hydra, which would make a sweep's folder first. Choices on another search path are
+    # unknown here.
     if not completion and not any(text.startswith("hydra.searchpath") for text in overrides):
         mistake = first_mistake(overrides, config_dirs)
         if mistake is not None:
             return _refuse(mistake)
-    start = hydra.main(version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME)
+    start = hydra.main(
+        version_base=VERSION_BASE, config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME
+    )
     interrupted: int | None = None
     broken: Exception | None = None
-    variables = {outcomes.SWEEP_ID: outcomes.new_sweep_id(), COMMAND: module_command("dartree_exp", typed)}
+    variables = {
+        outcomes.SWEEP_ID: outcomes.new_sweep_id(),
+        COMMAND: module_command("dartree_exp", typed),
+    }
     # A shell completes the name of a program; Hydra would offer `python`.
     with _process_settings(["dartree_exp" if completion else sys.argv[0], *arguments], variables):
         try:
@@ -92,7 +126,8 @@ def _main(arguments: Sequence[str] | None) -> int:
                 raise
             if SweepFolder.path is None:
                 return _refuse(one_line(error), status=1)
-            broken = error  # the points answer for themselves, so this is the launcher's or the sweeper's
+            # the points answer for themselves, so this is the launcher's or the sweeper's
+            broken = error
         return finish(interrupted, broken)
 
 
@@ -123,13 +158,17 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
 
 @contextmanager
 def _process_settings(arguments: Sequence[str], variables: dict[str, str]) -> Iterator[None]:
-    """What Hydra and the workers read from the process: argv, environment variables, and SIGTERM as an interrupt."""
+    """What Hydra and the workers read from the process: argv, environment variables, and SIGTERM as
+    an interrupt.
+    """
 
     argv = sys.argv
     before = {name: os.environ.get(name) for name in ("HYDRA_FULL_ERROR", *variables)}
     handler: Any = signal.signal(signal.SIGTERM, terminate)
     sys.argv = list(arguments)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing its own message and exiting
+    os.environ["HYDRA_FULL_ERROR"] = (
+        "1"  # Hydra then raises instead of printing its own message and exiting
+    )
     os.environ.update(variables)
     try:
         yield

@@ -1,4 +1,6 @@
-"""From a configuration to the parts the loop takes: target, drafter, method, sampler, stop rule, clock."""
+"""From a configuration to the parts the loop takes: target, drafter, method, sampler, stop rule,
+clock.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.drafter import Drafter
-from dartree_exp.drafters.nothing import NoDrafter
+from dartree_exp.drafters.scripted.nothing import NoDrafter
+from dartree_exp.engines.target import Target
 from dartree_exp.errors import ConfigError
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
-from dartree_exp.models.target import Target
 from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.environment import cpu_description, this_code
-from dartree_exp.timing import StageClock
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.scorer import Draw, Scorer, make_scorer
 from dartree_exp.verify.sampling import Sampler
@@ -51,9 +53,12 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
     assert scoring is not None  # load_config fills it in
     if scoring != "marginal" and drafter.head is None:
         raise ConfigError(
-            f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed here: marginal"
+            f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed "
+            "here: marginal"
         )
-    menu = max(tree.budget, 1) if tree.candidates_follow_budget else None  # at most V: the scorer's cut
+    menu = (
+        max(tree.budget, 1) if tree.candidates_follow_budget else None
+    )  # at most V: the scorer's cut
 
     def scorer(block: Block, root: int, draw: Draw) -> Scorer:
         return make_scorer(
@@ -67,9 +72,12 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
             draw=draw if tree.draft_sampling == "release" else None,
         )
 
-    # The cache is sized by what a tree can hold: a chain of 15 never needs the 64 rows of its budget.
+    # The cache is sized by what a tree can hold: a chain of 15 never needs the 64 rows of its
+    # budget.
     most = largest_tree(tree, min(drafter.num_drafts, tree.depth or drafter.num_drafts))
-    return Method(drafter, scorer, make_builder(tree), make_budget(budget, tree, drafter), most, tree.depth)
+    return Method(
+        drafter, scorer, make_builder(tree), make_budget(budget, tree, drafter), most, tree.depth
+    )
 
 
 def make_budget(budget: BudgetConfig, tree: TreeConfig, drafter: Drafter) -> BudgetPolicy:
@@ -79,7 +87,9 @@ def make_budget(budget: BudgetConfig, tree: TreeConfig, drafter: Drafter) -> Bud
     if budget.name != "confidence":
         raise ConfigError(f"budget={budget.name}: unknown policy; allowed: fixed, confidence")
     if drafter.confidence is None:
-        raise ConfigError(f"budget=confidence: drafter {drafter.name!r} has no confidence head; use budget=fixed")
+        raise ConfigError(
+            f"budget=confidence: drafter {drafter.name!r} has no confidence head; use budget=fixed"
+        )
     return ConfidenceBudget(tree.budget, budget.threshold, drafter.confidence)
 
 
@@ -91,12 +101,16 @@ def make_sampler(decoding: DecodingConfig, sample_id: str) -> Sampler:
 def make_rule(decoding: DecodingConfig, target: Target) -> StopRule:
     """The one stop rule of every arm: the target's EOS ids, stop ids, stop strings, the cap.
 
-    Special tokens are left out of the text, so a stop string that is one stands for its id. Raises ConfigError for a stop
-    string that holds one beside other text, and for a stop id that the target does not have: neither could ever end an answer.
+    Special tokens are left out of the text, so a stop string that is one stands for its id. Raises
+    ConfigError for a stop string that holds one beside other text, and for a stop id that the
+    target does not have: neither could ever end an answer.
     """
     special, ids = target.tokenizer.special_ids, set(decoding.stop_ids)
     if ids and (largest := max(ids)) >= target.vocab_size:
-        raise ConfigError(f"decoding.stop_ids: {largest} is no id of {target.name}; it has 0..{target.vocab_size - 1}")
+        raise ConfigError(
+            f"decoding.stop_ids: {largest} is no id of {target.name}; it has "
+            f"0..{target.vocab_size - 1}"
+        )
     texts = []
     for text in decoding.stop_strings:
         if text in special:
@@ -105,12 +119,17 @@ def make_rule(decoding: DecodingConfig, target: Target) -> StopRule:
         for token in special:
             if token and token in text:
                 raise ConfigError(
-                    f"decoding.stop_strings: {text!r} holds the special token {token!r}, which never is part of the text; "
+                    f"decoding.stop_strings: {text!r} holds the special token {token!r}, which "
+                    "never is part of the text; "
                     "give the token alone"
                 )
         texts.append(text)
     return StopRule(
-        decoding.max_new_tokens, frozenset(target.eos_ids), frozenset(ids), tuple(texts), target.tokenizer.decode
+        decoding.max_new_tokens,
+        frozenset(target.eos_ids),
+        frozenset(ids),
+        tuple(texts),
+        target.tokenizer.decode,
     )
 
 
@@ -118,13 +137,20 @@ def clock_factory(config: Config, target: Target) -> partial[StageClock]:
     """A fresh clock per prompt and arm, synchronised with the target's device."""
     synchronize = torch.cuda.synchronize if target.device.type == "cuda" else None
     return partial(
-        StageClock, synchronize, profile=config.engine.profile, exclude_first_draft=config.protocol == "paper"
+        StageClock,
+        synchronize,
+        profile=config.engine.profile,
+        exclude_first_draft=config.protocol == "paper",
     )
 
 
 def make_baseline(config: Config, target: Target, sweep: Path) -> SharedBaseline:
-    """Plain decoding's answers in a sweep's folder: of this target, on this machine, by this version of the code."""
-    inputs = {role: digest for role, digest in input_digests(config).items() if role.startswith("target")}
+    """Plain decoding's answers in a sweep's folder: of this target, on this machine, by this
+    version of the code.
+    """
+    inputs = {
+        role: digest for role, digest in input_digests(config).items() if role.startswith("target")
+    }
     made_with = {
         "inputs": inputs,
         "weights": target.weights_sha256,

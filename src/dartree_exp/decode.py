@@ -8,7 +8,8 @@
         path, bonus <- follow the child equal to the target's own draw         verify
         keep the rows of path;  x <- x + path + bonus;  root <- bonus          commit
 
-The root is the last committed token; it is not yet in the target's cache. `start` is its absolute position.
+The root is the last committed token; it is not yet in the target's cache. `start` is its absolute
+position.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import torch
 from dartree_exp.budgets.policy import BudgetPolicy, RoundState
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.drafter import Drafter
-from dartree_exp.models.target import Target
-from dartree_exp.timing import StageClock
+from dartree_exp.engines.target import Target
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.trees.builder import Builder
 from dartree_exp.trees.masks import position_ids, tree_mask
 from dartree_exp.trees.scorer import Draw, Scorer
@@ -35,7 +36,9 @@ from dartree_exp.verify.walk import check_finite, verify_tree
 
 @dataclass(frozen=True)
 class Round:
-    """What one round did. Times are seconds by stage; `tokens_advanced` includes the bonus token (tau's unit)."""
+    """What one round did. Times are seconds by stage; `tokens_advanced` includes the bonus token
+    (tau's unit).
+    """
 
     index: int
     start: int
@@ -58,7 +61,9 @@ class Decoded:
     ids: list[int] = field(default_factory=list)
     finish: str | None = None
     rounds: list[Round] = field(default_factory=list)
-    time: dict[str, float] = field(default_factory=dict)  # StageClock.times(): prefill, decode and its stages
+    time: dict[str, float] = field(
+        default_factory=dict
+    )  # StageClock.times(): prefill, decode and its stages
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,16 @@ class Method:
         return min(self.drafter.num_drafts, self.depth_limit or self.drafter.num_drafts)
 
     def fallback(self, prompt_length: int, max_new_tokens: int) -> str | None:
-        """Why plain decoding must take a prompt of so many ids: the drafter's positions end too early. None: it fits."""
+        """Why plain decoding must take a prompt of so many ids: the drafter's positions end too
+        early. None: it fits.
+        """
         need = prompt_length + max_new_tokens + self.drafter.block_size
         if need <= self.drafter.max_positions:
             return None
-        return f"prompt of {prompt_length} ids needs {need} positions, the drafter has {self.drafter.max_positions}"
+        return (
+            f"prompt of {prompt_length} ids needs {need} positions, the drafter has "
+            f"{self.drafter.max_positions}"
+        )
 
 
 @torch.inference_mode()
@@ -110,7 +120,11 @@ def speculate(
     with clock.prefill():
         out = target.prefill(prompt_ids, cache, taps)
         check_finite(out.logits, "target", 0, sampler.sample_id)
-        root, start, features = sampler.choose(out.logits[-1], len(prompt_ids)), len(prompt_ids), out.features
+        root, start, features = (
+            sampler.choose(out.logits[-1], len(prompt_ids)),
+            len(prompt_ids),
+            out.features,
+        )
     answer.push([root])
 
     clock.start()
@@ -129,7 +143,9 @@ def speculate(
         with clock.stage("verify"):
             out = target.verify(tree.tokens, positions, mask, cache, taps)
             path, bonus = verify_tree(tree, out.logits, sampler, start, index)
-            check_scores(scorer, method.drafter, index, sampler.sample_id)  # here, where the device has been waited for
+            check_scores(
+                scorer, method.drafter, index, sampler.sample_id
+            )  # here, where the device has been waited for
         with clock.stage("commit"):
             rows = torch.tensor(path, device=tree.tokens.device)
             cache.keep(start, start + rows)
@@ -154,7 +170,9 @@ def autoregress(
     clock: StageClock,
     on_token: Callable[[int], None] | None = None,
 ) -> Decoded:
-    """Lean plain decoding, the baseline of every speedup: one token a step, no taps, no other outputs."""
+    """Lean plain decoding, the baseline of every speedup: one token a step, no taps, no other
+    outputs.
+    """
     cache = target.new_cache(len(prompt_ids) + rule.max_new_tokens)
     answer = Answer(rule)
 

@@ -1,4 +1,6 @@
-"""Errors that carry a message for the user: the command line prints the message as one line, without a traceback."""
+"""Errors that carry a message for the user: the command line prints the message as one line,
+without a traceback.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,11 @@ _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160
 
 
 class UserError(Exception):
-    """Something the user can put right; `str(error)` says what is wrong and how to fix it, one line per argument.
+    """Something the user can put right; `str(error)` says what is wrong and how to fix it, one line
+    per argument.
 
-    Control characters, which come with values and file names that a message repeats, are shown escaped, so that they neither
-    reach the terminal nor break the line.
+    Control characters, which come with values and file names that a message repeats, are shown
+    escaped, so that they neither reach the terminal nor break the line.
     """
 
     def __str__(self) -> str:
@@ -21,4 +24,6 @@ class ConfigError(UserError):
 
 
 class RunError(UserError):
-    """A run that finished its work but must not count as done, such as one with a `wrong` lossless verdict."""
+    """A run that finished its work but must not count as done, such as one with a `wrong` lossless
+    verdict.
+    """

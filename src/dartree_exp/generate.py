@@ -1,15 +1,160 @@
-"""`python -m dartree_exp.generate "your prompt" [overrides]`: stream one answer, accepted drafts highlighted.
+"""One answer to one prompt, streamed round by round: the loop without benchmark, baseline or
+records.
 
-Only run as a script; `dartree_exp.generate(...)` is the function.
+From Python: `from dartree_exp.generate import generate`, then `generate("Why is the sky blue?",
+["tree.budget=32"]).text`. From a shell: `python -m dartree_exp.generate "your prompt" [overrides]`
+streams it, accepted drafts highlighted.
+
+Models and torch are imported when a Generator is made, so that `--help` and mistakes answer at
+once.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dartree_exp.generation import Piece
+    from dartree_exp.config import Config
+    from dartree_exp.decode import Decoded, Round
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text that became known, and whether it came from an accepted draft (else: the target's own
+    token).
+    """
+
+    text: str
+    drafted: bool
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished answer. `tau` is tokens advanced per round, bonus included; None without a
+    round.
+    """
+
+    text: str
+    ids: list[int]
+    finish: str
+    tau: float | None
+    rounds: int
+    seconds: float  # decode time, prefill apart
+    fallback: str | None = None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return (
+            (len(self.ids) - 1) / self.seconds if self.seconds > 0 and len(self.ids) > 1 else None
+        )
+
+
+class _Streamer:
+    """Turns ids into pieces; bytes of an unfinished character wait for the next token."""
+
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], show: Callable[[Piece], None]
+    ) -> None:
+        self._decode, self._show = decode, show
+        self._ids: list[int] = []
+        self._shown = 0
+
+    def push(self, tokens: Sequence[int], drafted: int) -> None:
+        """Show tokens; the first `drafted` of them are accepted drafts."""
+        for index, token in enumerate(tokens):
+            self._ids.append(token)
+            text = self._decode(self._ids)
+            if text.endswith("\ufffd"):
+                continue
+            if text[self._shown :]:
+                self._show(Piece(text[self._shown :], index < drafted))
+            self._shown = len(text)
+
+
+class Generator:
+    """A loaded target and method that answer prompts, one at a time."""
+
+    def __init__(self, config: Config) -> None:
+        from dartree_exp.assemble import clock_factory, load_parts, make_rule
+
+        self.config = config
+        self.target, self.method = load_parts(config)
+        self._rule = make_rule(config.decoding, self.target)
+        self._clock = clock_factory(config, self.target)
+
+    def __call__(
+        self, prompt: str, show: Callable[[Piece], None] = lambda piece: None
+    ) -> Generation:
+        """Answer a user message.
+
+        Args:
+            show: called with each piece of text as soon as it is known.
+        """
+        from dartree_exp.assemble import make_sampler
+        from dartree_exp.decode import autoregress, speculate
+
+        messages = [{"role": "user", "content": prompt}]
+        ids = self.target.tokenizer.encode_chat(messages, self.config.decoding.enable_thinking)
+        sampler = make_sampler(self.config.decoding, "generate")
+        streamer = _Streamer(self.target.tokenizer.decode, show)
+        fallback = self.method.fallback(len(ids), self._rule.max_new_tokens)
+        decoded: Decoded
+        if fallback is None:
+            first = True
+
+            def on_round(r: Round) -> None:
+                nonlocal first
+                root = [int(r.tree.tokens[0])] if first else []
+                first = False
+                drafts = r.accepted_tokens[: r.emitted]
+                streamer.push(root, 0)
+                streamer.push([*drafts, r.bonus][: r.emitted], len(drafts))
+
+            decoded = speculate(
+                self.target, self.method, ids, sampler, self._rule, self._clock(), on_round
+            )
+            if first:  # the prefill's token ended the answer
+                streamer.push(decoded.ids, 0)
+        else:
+            decoded = autoregress(
+                self.target,
+                ids,
+                sampler,
+                self._rule,
+                self._clock(),
+                lambda t: streamer.push([t], 0),
+            )
+        return Generation(
+            text=self.target.tokenizer.decode(decoded.ids),
+            ids=decoded.ids,
+            finish=str(decoded.finish),
+            tau=mean(r.tokens_advanced for r in decoded.rounds) if decoded.rounds else None,
+            rounds=len(decoded.rounds),
+            seconds=decoded.time["decode"],
+            fallback=fallback,
+        )
+
+
+def generate(
+    prompt: str, overrides: Sequence[str] = (), show: Callable[[Piece], None] = lambda piece: None
+) -> Generation:
+    """Answer one prompt with a draft tree.
+
+    Args:
+        prompt: the user's message.
+        overrides: settings as on the command line, e.g. `["method=ddtree",
+            "decoding.temperature=1"]`.
+        show: called with each `Piece` of text as soon as it is known.
+    Raises:
+        ConfigError: a setting that is unknown, out of range or cannot work.
+    """
+    from dartree_exp.config import compose
+
+    return Generator(compose(overrides))(prompt, show)
 
 
 def main() -> int:
@@ -18,13 +163,15 @@ def main() -> int:
 
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
-        from dartree_exp.help import generate_help_text
+        from dartree_exp.console.help import generate_help_text
 
         print(generate_help_text())
         return 0
     if not arguments:
         print(
-            'usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (--help says more)', file=sys.stderr
+            'usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (--help says '
+            "more)",
+            file=sys.stderr,
         )
         return 2
     prompt, overrides = arguments[0], arguments[1:]
@@ -34,11 +181,10 @@ def main() -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from dartree_exp.terminal import printable
+    from dartree_exp.console.printable import printable
 
     console = Console(highlight=False, soft_wrap=True)
     try:
-        from dartree_exp import generate
 
         def show(piece: Piece) -> None:
             console.print(Text(printable(piece.text), "green" if piece.drafted else ""), end="")
@@ -50,10 +196,19 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     console.print()
-    speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:.1f} tok/s after the first token"
-    shape = f"tau {result.tau:.2f} over {result.rounds} rounds" if result.tau is not None else "no rounds"
+    speed = (
+        ""
+        if result.tokens_per_second is None
+        else f", {result.tokens_per_second:.1f} tok/s after the first token"
+    )
+    shape = (
+        f"tau {result.tau:.2f} over {result.rounds} rounds"
+        if result.tau is not None
+        else "no rounds"
+    )
     console.print(
-        f"[dim]{len(result.ids)} tokens, {shape}{speed}, finish: {result.finish}; green: accepted drafts[/dim]"
+        f"[dim]{len(result.ids)} tokens, {shape}{speed}, finish: {result.finish}; green: accepted "
+        "drafts[/dim]"
     )
     if result.fallback:
         console.print(f"[dim]plain decoding was used: {result.fallback}[/dim]")
@@ -61,7 +216,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from dartree_exp.closed_pipe import survive_closed_pipe
+    from dartree_exp.console.closed_pipe import survive_closed_pipe
 
     with survive_closed_pipe():
         status = main()

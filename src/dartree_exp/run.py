@@ -1,4 +1,6 @@
-"""One run: every prompt decoded by plain decoding and by the method, interleaved, judged, recorded."""
+"""One run: every prompt decoded by plain decoding and by the method, interleaved, judged,
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,26 @@ from rich.console import Console
 from dartree_exp.assemble import clock_factory, load_parts, make_baseline, make_rule, make_sampler
 from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.schema import Config
+from dartree_exp.console.terminate import deferred
 from dartree_exp.decode import Decoded, Method, autoregress, speculate
+from dartree_exp.engines.target import Target
 from dartree_exp.errors import RunError
-from dartree_exp.metrics import is_degenerate
-from dartree_exp.models.target import Target
+from dartree_exp.metrics.measures import is_degenerate
+from dartree_exp.metrics.summary import summarise
 from dartree_exp.prompts import Prompt, load_prompts
-from dartree_exp.proof import fp32_proof
 from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.schema import RoundRecord, SampleRecord
 from dartree_exp.records.trees import TreeRecord, branches, tree_record
 from dartree_exp.report.live import LiveLine
 from dartree_exp.report.tables import run_tables
-from dartree_exp.summary import summarise
-from dartree_exp.terminate import deferred
+from dartree_exp.runs.proof import fp32_proof
+from dartree_exp.runs.warm_up import environment, warm_up
 from dartree_exp.trackers import make_tracker
 from dartree_exp.verify.lossless import Verdict, judge
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
-from dartree_exp.warm_up import environment, warm_up
 
 CONTEXT_TOKENS = 32  # of the answer, kept before the root of a recorded tree
 
@@ -87,7 +89,9 @@ def prepare(config: Config) -> tuple[list[Prompt], Arms]:
 def decode_turn(
     arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first: bool, repeat: int = 0
 ) -> tuple[SampleRecord, Decoded]:
-    """Decode one turn by both arms and judge the method's ids; what the logits or the length forbid becomes a record."""
+    """Decode one turn by both arms and judge the method's ids; what the logits or the length forbid
+    becomes a record.
+    """
     sampler = make_sampler(arms.config.decoding, f"{prompt.id}/{turn}")
     plain, drafted, verdict, error = Decoded(), Decoded(), Verdict(None), None
     fallback = arms.method.fallback(len(ids), arms.rule.max_new_tokens)
@@ -98,12 +102,19 @@ def decode_turn(
         drafted = plain if fallback else arms.drafted(ids, sampler)
         if not (ar_first or fallback):
             plain = arms.plain(ids, sampler)
-        verdict = judge(arms.target, ids, drafted.ids, plain.ids, sampler, arms.rule, arms.tolerance)
+        verdict = judge(
+            arms.target, ids, drafted.ids, plain.ids, sampler, arms.rule, arms.tolerance
+        )
     except (NonFiniteLogitsError, PromptTooLongError) as caught:
         error, drafted = {"type": type(caught).__name__, "message": str(caught)}, Decoded()
-        fallback = None  # plain decoding gave no answer either: the prompt failed, and counts as that alone
+        # plain decoding gave no answer either: the prompt failed, and counts as that alone
+        fallback = None
     ar = (
-        {"emitted": len(plain.ids), "prefill": plain.time["prefill"], "decode": plain.time["decode"]}
+        {
+            "emitted": len(plain.ids),
+            "prefill": plain.time["prefill"],
+            "decode": plain.time["decode"],
+        }
         if plain.time
         else None
     )
@@ -140,7 +151,8 @@ def check_length(arms: Arms, ids: list[int]) -> None:
     need, have = len(ids) + arms.rule.max_new_tokens, arms.target.max_positions
     if need > have:
         raise PromptTooLongError(
-            f"prompt of {len(ids)} ids and decoding.max_new_tokens={arms.rule.max_new_tokens} need {need} positions, "
+            f"prompt of {len(ids)} ids and decoding.max_new_tokens={arms.rule.max_new_tokens} need "
+            f"{need} positions, "
             f"the target has {have}"
         )
 
@@ -172,11 +184,15 @@ def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecor
         )
 
 
-def tree_records(sample: SampleRecord, decoded: Decoded, decode: Callable[[list[int]], str]) -> Iterator[TreeRecord]:
+def tree_records(
+    sample: SampleRecord, decoded: Decoded, decode: Callable[[list[int]], str]
+) -> Iterator[TreeRecord]:
     """The draft tree of every round of a sample, for the viewer. decode: ids -> text."""
     for r in decoded.rounds:
         before = r.start - sample.prompt_tokens  # of the answer's ids, the root left out
-        yield tree_record(sample, r, decode, context=sample.ids[max(0, before - CONTEXT_TOKENS) : before])
+        yield tree_record(
+            sample, r, decode, context=sample.ids[max(0, before - CONTEXT_TOKENS) : before]
+        )
 
 
 def run(config: Config, folder: RunFolder) -> None:
@@ -189,7 +205,11 @@ def run(config: Config, folder: RunFolder) -> None:
     folder.identify(input_digests(config))
     turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
     folder.expect(turns)
-    shared = make_baseline(config, arms.target, folder.path.parent) if config.baseline == "shared" else None
+    shared = (
+        make_baseline(config, arms.target, folder.path.parent)
+        if config.baseline == "shared"
+        else None
+    )
 
     def settle_threads(measured: int) -> int:
         """One number in a run, resumed or not, and in runs that share a baseline."""
@@ -207,14 +227,25 @@ def run(config: Config, folder: RunFolder) -> None:
     tracker = make_tracker(config, folder.path)
     summary: dict[str, Any] | None = None
     try:
-        with LiveLine(turns, console, folder.samples(), method) as live, deferred() as stop_if_asked:
+        with (
+            LiveLine(turns, console, folder.samples(), method) as live,
+            deferred() as stop_if_asked,
+        ):
             # Passes are whole, so that the repeats of one prompt lie far apart in time.
             for repeat, (index, prompt) in product(range(config.repeats), enumerate(prompts)):
-                viewed = repeat == 0 and (config.record.trees == "all" or index < int(config.record.trees))
+                viewed = repeat == 0 and (
+                    config.record.trees == "all" or index < int(config.record.trees)
+                )
                 stop_if_asked()
-                for sample, decoded in decode_prompt(arms, prompt, folder, (index + repeat) % 2 == 0, repeat):
+                for sample, decoded in decode_prompt(
+                    arms, prompt, folder, (index + repeat) % 2 == 0, repeat
+                ):
                     rounds = list(round_records(sample, decoded))
-                    trees = tree_records(sample, decoded, arms.target.tokenizer.decode) if viewed else ()
+                    trees = (
+                        tree_records(sample, decoded, arms.target.tokenizer.decode)
+                        if viewed
+                        else ()
+                    )
                     folder.append(sample, rounds, trees)
                     tracker.log_sample(sample, rounds)
                     live.update(sample)
@@ -233,16 +264,22 @@ def run(config: Config, folder: RunFolder) -> None:
 
 
 def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
-    """DONE, or RunError: one `wrong` verdict spoils a run, since a wrong output makes its speed meaningless."""
+    """DONE, or RunError: one `wrong` verdict spoils a run, since a wrong output makes its speed
+    meaningless.
+    """
     wrong, failed = summary["verdicts"]["wrong"], summary["failed"]
     if wrong:
-        raise RunError(f"{wrong} of {summary['turns']} outputs are wrong (verdict_detail in samples.jsonl says why)")
+        raise RunError(
+            f"{wrong} of {summary['turns']} outputs are wrong (verdict_detail in samples.jsonl "
+            "says why)"
+        )
     proof = summary.get("proof")
     if proof and not proof["of"]:
         raise RunError("proof=fp32: no prompt fits target and drafter, so nothing was proved")
     if proof and proof["exact"] < proof["of"]:
         raise RunError(
-            f"proof=fp32: {proof['of'] - proof['exact']} of {proof['of']} outputs are not plain decoding's ids"
+            f"proof=fp32: {proof['of'] - proof['exact']} of {proof['of']} outputs are not plain "
+            "decoding's ids"
         )
     if failed and not summary["turns"]:
         raise RunError(f"none of {failed} prompts could be decoded: {folder.samples()[0].error}")
@@ -250,21 +287,32 @@ def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
 
 
 def notable(sample: SampleRecord) -> Iterator[str]:
-    """What must not pass silently: an error, a fallback to plain decoding, ids that are not plain decoding's."""
+    """What must not pass silently: an error, a fallback to plain decoding, ids that are not plain
+    decoding's.
+    """
     name = f"{sample.id} turn {sample.turn}"
     if sample.error is not None:
         yield f"{name}: {sample.error['message']}"
     if sample.fallback is not None:
         yield f"{name}: decoded plainly: {sample.fallback}"
     if sample.verdict in ("near_tie", "wrong"):
-        yield f"{name}: {sample.verdict.replace('_', ' ')} at token {(sample.verdict_detail or {}).get('index')}"
+        yield (
+            f"{name}: {sample.verdict.replace('_', ' ')} at token "
+            f"{(sample.verdict_detail or {}).get('index')}"
+        )
 
 
 def decode_prompt(
     arms: Arms, prompt: Prompt, folder: RunFolder, ar_first: bool, repeat: int = 0
 ) -> Iterator[tuple[SampleRecord, Decoded]]:
-    """The turns of a prompt that are not on disk yet; history is plain decoding's answer, the same for every method."""
-    done = {sample.turn: sample for sample in folder.samples() if (sample.id, sample.repeat) == (prompt.id, repeat)}
+    """The turns of a prompt that are not on disk yet; history is plain decoding's answer, the same
+    for every method.
+    """
+    done = {
+        sample.turn: sample
+        for sample in folder.samples()
+        if (sample.id, sample.repeat) == (prompt.id, repeat)
+    }
     codec = arms.target.tokenizer
     messages: list[dict[str, str]] = []
     for turn, text in enumerate(prompt.turns):
@@ -273,7 +321,8 @@ def decode_prompt(
         ids = codec.encode_chat(messages, arms.config.decoding.enable_thinking)
         if sample is not None and sample.prompt_sha256 != prompt_sha256(ids):
             raise RunError(
-                f"{folder.path}: {prompt.id} turn {turn} was decoded from another prompt; force=true runs again"
+                f"{folder.path}: {prompt.id} turn {turn} was decoded from another prompt; "
+                "force=true runs again"
             )
         if sample is None:
             sample, decoded = decode_turn(arms, prompt, turn, ids, ar_first, repeat)

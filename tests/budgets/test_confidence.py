@@ -1,4 +1,6 @@
-"""The confidence budget on trees: whole paths end at the first doubtful draft, nothing else goes."""
+"""The confidence budget on trees: whole paths end at the first doubtful draft, nothing else
+goes.
+"""
 
 import pytest
 import torch
@@ -20,13 +22,19 @@ class Told:
         self.said = said
 
     def probability(self, hidden, previous, depth):
-        assert hidden[:, 0].tolist() == (depth - 1).tolist(), "the slot of a draft at depth d is d - 1"
-        return torch.tensor([self.said.get(key, 0.9) for key in zip(depth.tolist(), previous.tolist(), strict=True)])
+        assert hidden[:, 0].tolist() == (depth - 1).tolist(), (
+            "the slot of a draft at depth d is d - 1"
+        )
+        return torch.tensor(
+            [self.said.get(key, 0.9) for key in zip(depth.tolist(), previous.tolist(), strict=True)]
+        )
 
 
 def trimmed(said: dict, threshold: float) -> DraftTree:
     scores = -torch.tensor(DEPTHS, dtype=torch.float32)
-    tree = DraftTree(*map(torch.tensor, (TOKENS, PARENTS, DEPTHS)), scores, torch.tensor([-1, *[0] * 7]), 7)
+    tree = DraftTree(
+        *map(torch.tensor, (TOKENS, PARENTS, DEPTHS)), scores, torch.tensor([-1, *[0] * 7]), 7
+    )
     hidden = torch.arange(3.0)[:, None]
     state = RoundState(0, 5, Block(hidden, torch.zeros(3, 10), None))
     return ConfidenceBudget(7, threshold, Told(said)).trim(state, tree).validate(7)

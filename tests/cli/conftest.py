@@ -17,7 +17,9 @@ Work = Callable[[Config, RunFolder], None]
 
 
 class Runs:
-    """Stands in for `dartree_exp.run.run`: notes the budgets it is called with, and does what a test says for some."""
+    """Stands in for `dartree_exp.run.run`: notes the budgets it is called with, and does what a
+    test says for some.
+    """
 
     toy = ("model=toy", "drafter=random")
 
@@ -64,7 +66,9 @@ def python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Another Python in a folder: `python(folder, *arguments)`."""
 
     def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+        )
 
     return run
 
@@ -76,6 +80,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     fake = types.ModuleType("dartree_exp.run")
     fake.run = Runs()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dartree_exp.run", fake)
-    monkeypatch.setattr(dartree_exp.report, "comparison", lambda f, console, output: print(f"compared {len(f)}"))
+    monkeypatch.setattr(
+        dartree_exp.report, "comparison", lambda f, console, output: print(f"compared {len(f)}")
+    )
     monkeypatch.chdir(tmp_path)
     return fake.run

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from dartree_exp import launch
 from dartree_exp.config import compose, config_hash
 from dartree_exp.errors import RunError
 from dartree_exp.generate import main as generate_main
@@ -21,6 +20,7 @@ from dartree_exp.records.environment import COMMAND, command
 from dartree_exp.records.folder import LOCK, RunFolder
 from dartree_exp.records.lock import FolderLock
 from dartree_exp.records.reader import Run
+from dartree_exp.sweeps import launch
 from sample_records import sample
 
 TOY = ["model=toy", "drafter=random"]
@@ -28,7 +28,9 @@ States = Callable[[str], dict[str, int]]
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_run_lands_in_the_folder_of_its_hash_and_is_done_once(runs: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_run_lands_in_the_folder_of_its_hash_and_is_done_once(
+    runs: Any, capsys: pytest.CaptureFixture
+) -> None:
     folder = Path("multirun", "runs", config_hash(compose(TOY)))
     assert runs.code(TOY) == 0
     assert Run(folder).state == "DONE"
@@ -40,8 +42,12 @@ def test_a_run_lands_in_the_folder_of_its_hash_and_is_done_once(runs: Any, capsy
     assert runs.budgets == [64, 64]
 
 
-def test_a_run_is_bound_to_the_content_of_its_files(runs: Any, capsys: pytest.CaptureFixture) -> None:
-    """Here the prompts; target, drafter and calibration go the same way (tests/config/test_inputs.py)."""
+def test_a_run_is_bound_to_the_content_of_its_files(
+    runs: Any, capsys: pytest.CaptureFixture
+) -> None:
+    """Here the prompts; target, drafter and calibration go the same way
+    (tests/config/test_inputs.py).
+    """
     prompts = Path("prompts.jsonl")
     prompts.write_text('{"turns": ["one"]}\n')
     settings = [*TOY, f"benchmark.path={prompts}"]
@@ -55,7 +61,11 @@ def test_a_run_is_bound_to_the_content_of_its_files(runs: Any, capsys: pytest.Ca
     prompts.write_text('{"turns": ["two"]}\n')
     assert runs.code(settings) == 1
     said = capsys.readouterr().err
-    assert "made with other files: prompts (sha256 " in said and "force=true" in said and "Traceback" not in said
+    assert (
+        "made with other files: prompts (sha256 " in said
+        and "force=true" in said
+        and "Traceback" not in said
+    )
     assert runs.code([*settings, "force=true"]) == 0
     assert runs.budgets == [64, 64]
     prompts.write_text('{"turns": ["one"]}\n')
@@ -64,46 +74,76 @@ def test_a_run_is_bound_to_the_content_of_its_files(runs: Any, capsys: pytest.Ca
     )  # another folder: nothing held against it
 
 
-def test_records_lost_after_the_end_are_said_and_completed(runs: Any, capsys: pytest.CaptureFixture) -> None:
+def test_records_lost_after_the_end_are_said_and_completed(
+    runs: Any, capsys: pytest.CaptureFixture
+) -> None:
     runs.special[64] = lambda config, folder: (folder.append(sample("p", [])), folder.done())
     assert runs.code(TOY) == 0
     folder = Path("multirun", "runs", config_hash(compose(TOY)))
     (folder / "samples.jsonl").unlink()
     assert Run(folder).state == "INTERRUPTED"
     assert runs.code(TOY) == 0
-    assert "samples.jsonl is gone: missing samples and rounds are decoded again" in capsys.readouterr().err
+    assert (
+        "samples.jsonl is gone: missing samples and rounds are decoded again"
+        in capsys.readouterr().err
+    )
     assert Run(folder).state == "DONE" and runs.budgets == [64, 64]
 
 
 def test_the_recorded_command_is_what_was_typed(runs: Any) -> None:
-    runs.special[7] = lambda config, folder: (folder.write_environment({"command": command()}), folder.done())
+    runs.special[7] = lambda config, folder: (
+        folder.write_environment({"command": command()}),
+        folder.done(),
+    )
     assert (
-        runs.code(["-m", *TOY, "+method=ddtree", "tree.scoring=null", "tree.budget=7", "decoding.stop_strings=['a b']"])
+        runs.code(
+            [
+                "-m",
+                *TOY,
+                "+method=ddtree",
+                "tree.scoring=null",
+                "tree.budget=7",
+                "decoding.stop_strings=['a b']",
+            ]
+        )
         == 0
     )
     [status] = Path("multirun").glob("*/*/status.json")
     assert Run(status.parent).environment["command"] == (
-        "python -m dartree_exp -m model=toy drafter=random +method=ddtree tree.scoring=null tree.budget=7 "
+        "python -m dartree_exp -m model=toy drafter=random +method=ddtree tree.scoring=null "
+        "tree.budget=7 "
         """'decoding.stop_strings=['"'"'a b'"'"']'"""
     )
     assert COMMAND not in os.environ
 
 
-def test_a_program_that_calls_the_library_is_named_without_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", "-f", "/home/somebody/work/mine.py", "x y"])
+def test_a_program_that_calls_the_library_is_named_without_its_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        sys, "orig_argv", ["/usr/bin/python3", "-f", "/home/somebody/work/mine.py", "x y"]
+    )
     assert command() == "python -f mine.py 'x y'"
 
 
 @pytest.mark.parametrize("mode", [[], ["-m"]], ids=["run", "sweep"])
-@pytest.mark.parametrize("settings", [["output=file"], ["output=file/below"], ["sweep.name=" + "x" * 300]])
+@pytest.mark.parametrize(
+    "settings", [["output=file"], ["output=file/below"], ["sweep.name=" + "x" * 300]]
+)
 def test_a_folder_that_cannot_be_made_is_one_line(
     mode: list[str], settings: list[str], runs: Any, capsys: pytest.CaptureFixture
 ) -> None:
     Path("file").touch()
     assert runs.code([*mode, *TOY, *settings]) != 0
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and said[0].startswith("dartree_exp: ") and settings[0].partition("=")[2][:20] in said[0]
-    assert runs.budgets == [] and [path.name for path in Path().iterdir() if path.name != "multirun"] == ["file"]
+    assert (
+        len(said) == 1
+        and said[0].startswith("dartree_exp: ")
+        and settings[0].partition("=")[2][:20] in said[0]
+    )
+    assert runs.budgets == [] and [
+        path.name for path in Path().iterdir() if path.name != "multirun"
+    ] == ["file"]
 
 
 def test_a_single_run_can_join_a_named_sweep(runs: Any) -> None:
@@ -182,7 +222,8 @@ def test_a_knob_without_effect_is_said(runs: Any, capsys: pytest.CaptureFixture)
 def test_own_options_come_from_a_folder(runs: Any, tmp_path: Path) -> None:
     (tmp_path / "mine" / "method").mkdir(parents=True)
     (tmp_path / "mine" / "method" / "wide.yaml").write_text(
-        "# @package _global_\ndefaults:\n  - override /tree: heap\nmethod: wide\ntree:\n  budget: 7\n"
+        "# @package _global_\ndefaults:\n  - override /tree: heap\nmethod: wide\ntree:\n  budget: "
+        "7\n"
     )
     assert runs.code(["--config-dir", "mine", *TOY, "+method=wide"]) == 0
     assert runs.budgets == [7]
@@ -192,7 +233,9 @@ def test_own_options_come_from_a_folder(runs: Any, tmp_path: Path) -> None:
 
 def test_a_launcher_can_ship_the_job_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(launch.job)) is launch.job
-    assert launch.job.__module__ == "dartree_exp.launch"  # importing it registers the resolver that folders need
+    assert (
+        launch.job.__module__ == "dartree_exp.sweeps.launch"
+    )  # importing it registers the resolver that folders need
 
 
 SECONDS = 2.0
@@ -203,7 +246,11 @@ QUICK = {
     "launchers": (["--help"], 0, "hydra/launcher  basic, cores, jobs, slurm"),
     "sweepers": (["--help"], 0, "hydra/sweeper   basic, search"),
     "version": (["--version"], 0, f"dartree_exp {metadata.version('dartree_exp')}"),
-    "completion": (["-sc", "install=bash"], 0, "complete -o nospace -o default -F hydra_bash_completion dartree_exp"),
+    "completion": (
+        ["-sc", "install=bash"],
+        0,
+        "complete -o nospace -o default -F hydra_bash_completion dartree_exp",
+    ),
     "rerun": (["--experimental-rerun", "x"], 2, "there is no such flag"),
     "info": (["--info"], 0, "pkg://dartree_exp.conf"),
     "mistake": (["tree.bugdet=16"], 2, "did you mean tree.budget?"),
@@ -212,14 +259,17 @@ QUICK = {
 
 
 @pytest.mark.parametrize("case", QUICK)
-def test_help_settings_and_mistakes_are_quick_and_load_no_model_library(case: str, tmp_path: Path) -> None:
+def test_help_settings_and_mistakes_are_quick_and_load_no_model_library(
+    case: str, tmp_path: Path
+) -> None:
     arguments, code, said = QUICK[case]
     watch = tmp_path / "sitecustomize.py"
     watch.write_text(
         "import atexit, json, resource, sys\n"
         "def note():\n"
         "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "    heavy = sorted({'torch', 'transformers', 'wandb', 'datasets', 'matplotlib'} & set(sys.modules))\n"
+        "    heavy = sorted({'torch', 'transformers', 'wandb', 'datasets', 'matplotlib'} & "
+        "set(sys.modules))\n"
         "    json.dump([used.ru_utime + used.ru_stime, heavy], open('note.json', 'w'))\n"
         "atexit.register(note)\n"
     )
@@ -240,7 +290,9 @@ def test_help_settings_and_mistakes_are_quick_and_load_no_model_library(case: st
     assert seconds < SECONDS  # of processor time: the machine may be busy
 
 
-def test_a_shell_completes_options(runs: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_completes_options(
+    runs: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COMP_LINE", "dartree_exp tree=pr")
     assert runs.code(["-sc", "query=bash"]) == 0
     assert capsys.readouterr().out.split() == ["tree=pruned"]

@@ -19,7 +19,14 @@ MOST_POINTS = 24
 SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=4", "engine.dtype=fp32", "engine.threads=1"]
 PROMISED = {
     *("table1", "table2_construction", "table3_heads", "temperature"),
-    *("fig_width", "fig_budget", "fig_beta", "fig_candidates", "fig_width_budget_beta", "fig_survival"),
+    *(
+        "fig_width",
+        "fig_budget",
+        "fig_beta",
+        "fig_candidates",
+        "fig_width_budget_beta",
+        "fig_survival",
+    ),
 }
 
 
@@ -38,10 +45,17 @@ def test_the_papers_studies_are_there() -> None:
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_says_its_command_and_is_affordable(study: str) -> None:
     head = (CONF / "experiment" / f"{study}.yaml").read_text().splitlines()[:2]
-    assert head == ["# @package _global_", f"# python -m dartree_exp +experiment={study}"]  # Hydra wants its line first
+    assert head == [
+        "# @package _global_",
+        f"# python -m dartree_exp +experiment={study}",
+    ]  # Hydra wants its line first
     assert prod(map(len, swept(study).values())) <= MOST_POINTS
     config = compose([f"experiment={study}"])
-    assert (config.baseline, config.decoding.max_new_tokens, config.sweep.name) == ("shared", 96, study)
+    assert (config.baseline, config.decoding.max_new_tokens, config.sweep.name) == (
+        "shared",
+        96,
+        study,
+    )
     assert config.repeats == 1
 
 
@@ -53,12 +67,16 @@ def test_a_study_caps_the_answers_of_mini_alone(study: str) -> None:
     }
     assert caps == {name: 96 if name == "mini" else 2048 for name in caps}
     assert {"mini", "gsm8k", "math500", "humaneval", "mt_bench"} <= set(caps)
-    assert compose([f"experiment={study}", "decoding.max_new_tokens=7"]).decoding.max_new_tokens == 7
+    assert (
+        compose([f"experiment={study}", "decoding.max_new_tokens=7"]).decoding.max_new_tokens == 7
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_runs_on_the_toy_target(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_runs_on_the_toy_target(
+    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = groups()
     missing = [
         f"{key}={value}"
@@ -76,14 +94,33 @@ def test_a_study_runs_on_the_toy_target(study: str, tmp_path: Path, monkeypatch:
     runs = find_runs(tmp_path / "multirun" / study)
     assert {run.state for run in runs} == {"DONE"}
     assert all(sample.verdict == "exact" for run in runs for sample in run.samples)
-    # Points that differ only in what a method does not read would share a folder: no study here has any.
+    # Points that differ only in what a method does not read would share a folder: no study here has
+    # any.
     assert len(runs) == prod(map(len, {**swept(study), **ends}.values()))
-    [answers] = {len(list(folder.iterdir())) for folder in (tmp_path / "multirun" / study / ".ar").iterdir()}
+    [answers] = {
+        len(list(folder.iterdir())) for folder in (tmp_path / "multirun" / study / ".ar").iterdir()
+    }
     assert answers == 1  # one prompt, decoded plainly once for each temperature
 
 
-def test_one_command_is_one_multirun_and_the_command_line_wins(runs: Any, states: Callable[[str], dict]) -> None:
-    assert runs.code(["+experiment=fig_width", "model=toy", "drafter=random", "method=ddtree", "tree.width=3,5"]) == 0
+def test_one_command_is_one_multirun_and_the_command_line_wins(
+    runs: Any, states: Callable[[str], dict]
+) -> None:
+    assert (
+        runs.code(
+            [
+                "+experiment=fig_width",
+                "model=toy",
+                "drafter=random",
+                "method=ddtree",
+                "tree.width=3,5",
+            ]
+        )
+        == 0
+    )
     assert states("fig_width") == {"DONE": 1}  # DDTree does not read the width
-    assert runs.code(["+experiment=table1", "model=toy", "method=ar", "decoding.temperature=0,0.5,1"]) == 0
+    assert (
+        runs.code(["+experiment=table1", "model=toy", "method=ar", "decoding.temperature=0,0.5,1"])
+        == 0
+    )
     assert states("table1") == {"DONE": 3}

@@ -1,4 +1,6 @@
-"""Hydra's own settings: those without effect here are refused, whoever sets them; those we honour work."""
+"""Hydra's own settings: those without effect here are refused, whoever sets them; those we honour
+work.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,10 @@ def test_a_setting_of_hydra_without_effect_is_refused(text: str) -> None:
 
 def test_what_is_honoured_is_not_refused() -> None:
     assert {first_mistake([f"{key}=x"]) for key in HONOURED} == {None}
-    assert first_mistake(["hydra.job.chdir=false", "hydra.launcher.n_jobs=2", "hydra.job.env_set.X=1"]) is None
+    assert (
+        first_mistake(["hydra.job.chdir=false", "hydra.launcher.n_jobs=2", "hydra.job.env_set.X=1"])
+        is None
+    )
 
 
 @pytest.mark.parametrize("multirun", [[], ["-m"]])
@@ -39,8 +44,12 @@ def test_a_file_that_sets_it_is_refused_as_well(
     multirun: list[str], runs: Any, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "mine" / "method").mkdir(parents=True)
-    (tmp_path / "mine" / "method" / "moving.yaml").write_text("# @package _global_\nhydra:\n  job:\n    chdir: true\n")
-    assert runs.code([*multirun, "--config-dir", "mine", *TOY, "method=moving", "tree.budget=1"]) == 2
+    (tmp_path / "mine" / "method" / "moving.yaml").write_text(
+        "# @package _global_\nhydra:\n  job:\n    chdir: true\n"
+    )
+    assert (
+        runs.code([*multirun, "--config-dir", "mine", *TOY, "method=moving", "tree.budget=1"]) == 2
+    )
     assert "hydra.job.chdir=True: not honoured" in capsys.readouterr().err
     assert not Path("multirun").exists() and runs.budgets == []
 
@@ -48,7 +57,10 @@ def test_a_file_that_sets_it_is_refused_as_well(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hydra/launcher=slurmm", "hydra/launcher=slurmm: there is no such option; allowed: basic, cores,"),
+        (
+            "hydra/launcher=slurmm",
+            "hydra/launcher=slurmm: there is no such option; allowed: basic, cores,",
+        ),
         ("hydra/launcher=slurmm", "did you mean slurm"),
         ("hydra/sweeper=serch", "did you mean search?"),
         ("tree.width=${oc.env:NOPE}", "tree.width: KeyError"),
@@ -72,7 +84,9 @@ def test_settings_stand_on_either_side_of_a_flag(runs: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--cfg", "nothing"], ["-x"], ["--config-dir"]])
-def test_a_flag_that_cannot_be_read_is_one_line(arguments: list[str], runs: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_flag_that_cannot_be_read_is_one_line(
+    arguments: list[str], runs: Any, capsys: pytest.CaptureFixture
+) -> None:
     assert runs.code([*arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -80,12 +94,23 @@ def test_a_flag_that_cannot_be_read_is_one_line(arguments: list[str], runs: Any,
 def test_a_pattern_is_every_option_that_matches() -> None:
     assert normalise(["tree=glob(p*)"]) == ["tree=pool,pruned"]
     assert normalise(["+method=glob(*, exclude=[d*, h*])"]) == ["method=ar,chain_ddtree,pctree"]
-    assert normalise(["tree=glob(*)"]) == [f"tree={','.join(groups()['tree'])}"]  # the parts, `_shared`, are none
+    assert normalise(["tree=glob(*)"]) == [
+        f"tree={','.join(groups()['tree'])}"
+    ]  # the parts, `_shared`, are none
 
 
 def test_every_method_by_pattern_is_a_sweep(runs: Any) -> None:
     assert (
-        runs.code(["-m", "model=toy", "method=glob(d*)", "drafter=random", "tree.scoring=marginal", "sweep.name=s"])
+        runs.code(
+            [
+                "-m",
+                "model=toy",
+                "method=glob(d*)",
+                "drafter=random",
+                "tree.scoring=marginal",
+                "sweep.name=s",
+            ]
+        )
         == 0
     )
     assert runs.budgets

@@ -1,4 +1,6 @@
-"""Sweeps: a failing point fails alone, and whatever stops a sweep, the same command goes on from there."""
+"""Sweeps: a failing point fails alone, and whatever stops a sweep, the same command goes on from
+there.
+"""
 
 import subprocess
 import sys
@@ -11,20 +13,22 @@ import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 
-from dartree_exp import launch
 from dartree_exp.config import compose, config_hash
 from dartree_exp.errors import RunError
-from dartree_exp.outcomes import Outcome
 from dartree_exp.records.folder import LOCK
 from dartree_exp.records.lock import FolderLock
 from dartree_exp.records.reader import Run
+from dartree_exp.sweeps import launch
+from dartree_exp.sweeps.outcomes import Outcome
 
 TOY = ["model=toy", "drafter=random"]
 States = Callable[[str], dict[str, int]]
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_bad_point_fails_alone_and_is_listed(runs: Any, capsys: pytest.CaptureFixture, states: States) -> None:
+def test_a_bad_point_fails_alone_and_is_listed(
+    runs: Any, capsys: pytest.CaptureFixture, states: States
+) -> None:
     runs.fail(2, RunError("2 verdicts are wrong"))
     assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2,-1,3", "sweep.check=false"]) == 1
     assert runs.budgets == [1, 2, 3]
@@ -74,14 +78,21 @@ def test_a_point_in_other_hands_is_left_and_said(runs: Any, capsys: pytest.Captu
 def test_trees_and_a_knob_that_one_lacks_can_be_swept_together(runs: Any, states: States) -> None:
     assert runs.code(["-m", *TOY, "sweep.name=s", "tree=chain,pruned", "tree.width=8,12"]) == 0
     assert states("s") == {"DONE": 3}  # one chain: it does not read the width
-    names = {Run(status.parent).config["sweep"]["name"] for status in Path("multirun/s").glob("*/status.json")}
+    names = {
+        Run(status.parent).config["sweep"]["name"]
+        for status in Path("multirun/s").glob("*/status.json")
+    }
     assert names == {"s"}
 
 
-def test_stop_starts_no_more_but_counts_what_is_done(runs: Any, capsys: pytest.CaptureFixture, states: States) -> None:
+def test_stop_starts_no_more_but_counts_what_is_done(
+    runs: Any, capsys: pytest.CaptureFixture, states: States
+) -> None:
     assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=3"]) == 0
     runs.fail(2, RunError("2 verdicts are wrong"))
-    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2,3,4", "sweep.on_error=stop"]) == 1
+    assert (
+        runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2,3,4", "sweep.on_error=stop"]) == 1
+    )
     assert runs.budgets == [3, 1, 2]
     assert states("s") == {"DONE": 2, "FAILED": 1}
     captured = capsys.readouterr()
@@ -91,12 +102,16 @@ def test_stop_starts_no_more_but_counts_what_is_done(runs: Any, capsys: pytest.C
     assert runs.budgets[-1] == 4
 
 
-def test_a_sweep_says_where_it_stands_after_every_point(runs: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_sweep_says_where_it_stands_after_every_point(
+    runs: Any, capsys: pytest.CaptureFixture
+) -> None:
     runs.fail(2, RunError("2 verdicts are wrong"))
     assert runs.code(["-m", *TOY, "sweep.name=s", "tree=chain,pruned", "tree.budget=1,2"]) == 1
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sweep s: ")]
     assert [line.split()[2] for line in lines] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
-    assert "1 done, 1 failed, 2 left, about 0:00:0" in lines[1] and lines[3].endswith("2 done, 2 failed")
+    assert "1 done, 1 failed, 2 left, about 0:00:0" in lines[1] and lines[3].endswith(
+        "2 done, 2 failed"
+    )
 
 
 def test_a_searching_sweeper_gets_the_objective(runs: Any) -> None:
@@ -122,7 +137,12 @@ def test_a_searching_sweeper_gets_the_objective(runs: Any) -> None:
     ],
 )
 def test_a_missing_extra_is_named(
-    runs: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, choice: str, plugin: str, extra: str
+    runs: Any,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    choice: str,
+    plugin: str,
+    extra: str,
 ) -> None:
     group, _, name = plugin.rpartition("/")
     options: Any = ConfigStore.instance().repo
@@ -149,7 +169,8 @@ sys.modules["dartree_exp.run"] = fake
 import dartree_exp.report
 dartree_exp.report.comparison = lambda folders, console, output: None
 from dartree_exp.__main__ import main
-sys.exit(main(["-m", "model=toy", "drafter=random", "sweep.name=s", "tree.budget=1,2,-1,3", "sweep.check=false"]))
+sweep = ["sweep.name=s", "tree.budget=1,2,-1,3", "sweep.check=false"]
+sys.exit(main(["-m", "model=toy", "drafter=random", *sweep]))
 """
 
 
@@ -171,8 +192,12 @@ def test_a_terminated_run_is_recorded_as_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: States
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    script = KILLED.replace("os.kill(os.getpid(), 9)", "__import__('time').sleep(60)").replace("1,2,-1,3", "2")
-    process = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    script = KILLED.replace("os.kill(os.getpid(), 9)", "__import__('time').sleep(60)").replace(
+        "1,2,-1,3", "2"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
     try:
         deadline = time.monotonic() + 60
         while not (tmp_path / "once").exists() and time.monotonic() < deadline:

@@ -1,4 +1,6 @@
-"""Every point is checked before the first one starts; what fails later is one point's; nothing but runs stays behind."""
+"""Every point is checked before the first one starts; what fails later is one point's; nothing but
+runs stays behind.
+"""
 
 import os
 import shutil
@@ -10,16 +12,23 @@ from typing import Any
 import pytest
 
 from dartree_exp.config import Config, compose, config_hash
-from dartree_exp.outcomes import SWEEP_ID, Plan, note_plan
 from dartree_exp.records.files import temporary_name
 from dartree_exp.records.folder import RunFolder
+from dartree_exp.sweeps.outcomes import SWEEP_ID, Plan, note_plan
 
 TOY = ["model=toy", "drafter=random"]
 States = Callable[[str], dict[str, int]]
 
 
-def test_refused_points_are_listed_and_nothing_is_started_or_written(runs: Any, capsys: pytest.CaptureFixture) -> None:
-    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2,-1", "benchmark.path=null,/no/where"]) == 2
+def test_refused_points_are_listed_and_nothing_is_started_or_written(
+    runs: Any, capsys: pytest.CaptureFixture
+) -> None:
+    assert (
+        runs.code(
+            ["-m", *TOY, "sweep.name=s", "tree.budget=1,2,-1", "benchmark.path=null,/no/where"]
+        )
+        == 2
+    )
     assert runs.budgets == []
     assert not Path("multirun").exists()
     head, *lines = capsys.readouterr().err.splitlines()
@@ -28,8 +37,10 @@ def test_refused_points_are_listed_and_nothing_is_started_or_written(runs: Any, 
     assert lines == [
         f"  [1] tree.budget=1 benchmark.path=/no/where: {nowhere}",
         f"  [3] tree.budget=2 benchmark.path=/no/where: {nowhere}",
-        "  [4] tree.budget=-1 benchmark.path=null: tree.budget=-1: must be an integer >= 0 and <= 16384",
-        "  [5] tree.budget=-1 benchmark.path=/no/where: tree.budget=-1: must be an integer >= 0 and <= 16384",
+        "  [4] tree.budget=-1 benchmark.path=null: tree.budget=-1: must be an integer >= 0 and <= "
+        "16384",
+        "  [5] tree.budget=-1 benchmark.path=/no/where: tree.budget=-1: must be an integer >= 0 "
+        "and <= 16384",
     ]
 
 
@@ -44,10 +55,16 @@ def test_a_mistake_of_all_points_is_one_line(runs: Any, capsys: pytest.CaptureFi
     ("arguments", "said"),
     [
         (["sweep.name=../x"], "sweep.name=../x: must be a plain folder name"),
-        (["hydra.sweep.dir=multirun/a b"], "hydra.sweep.dir=multirun/a b: must end in a plain folder name"),
+        (
+            ["hydra.sweep.dir=multirun/a b"],
+            "hydra.sweep.dir=multirun/a b: must end in a plain folder name",
+        ),
         (["sweep.name=a,b"], "sweep.name=a,b: a sweep has one sweep.name"),
         (["output=a,b"], "output=a,b: a sweep has one output"),
-        (["hydra/sweeper=search", "hydra.sweeper.params={tree.beta: 'interval(-1.0, 0.5)'}"], "tree.beta=0.5: must be"),
+        (
+            ["hydra/sweeper=search", "hydra.sweeper.params={tree.beta: 'interval(-1.0, 0.5)'}"],
+            "tree.beta=0.5: must be",
+        ),
     ],
 )
 def test_a_sweep_that_cannot_work_writes_nothing(
@@ -125,10 +142,19 @@ def test_nothing_but_runs_and_tables_stays(runs: Any, monkeypatch: pytest.Monkey
 
 
 def test_a_sweep_says_what_it_is_going_to_cost(runs: Any, capsys: pytest.CaptureFixture) -> None:
-    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2", "benchmark.limit=3", "repeats=2"]) == 0
+    assert (
+        runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2", "benchmark.limit=3", "repeats=2"])
+        == 0
+    )
     first, estimate, time = capsys.readouterr().out.splitlines()[:3]
     assert first.startswith("sweep multirun/s, 2 points; watch it:")
-    assert "2 runs of 6 prompts" in estimate and "at most 2,304 tokens by the methods, 2,304 by plain" in estimate
+    assert (
+        "2 runs of 6 prompts" in estimate
+        and "at most 2,304 tokens by the methods, 2,304 by plain" in estimate
+    )
     assert "no estimate of the time: multirun holds no finished run of toy" in time
-    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2", "benchmark.limit=3", "repeats=2"]) == 0
+    assert (
+        runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2", "benchmark.limit=3", "repeats=2"])
+        == 0
+    )
     assert "nothing left to run (2 done before)" in capsys.readouterr().out

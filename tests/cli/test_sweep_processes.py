@@ -1,4 +1,6 @@
-"""Whole sweeps of the toy target in real processes: killed, shared between shells, and on every launcher."""
+"""Whole sweeps of the toy target in real processes: killed, shared between shells, and on every
+launcher.
+"""
 
 import json
 import shlex
@@ -12,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dartree_exp.records.reader import Run, find_runs
-from dartree_exp.watch import overview
+from dartree_exp.sweeps.watch import overview
 
 pytestmark = pytest.mark.slow
 
@@ -23,12 +25,25 @@ SMALL = [
     "baseline=shared",
     "decoding.stop_strings=['a b']",
 ]
-SWEEP = [sys.executable, "-m", "dartree_exp", "-m", "model=toy", "drafter=oracle", "sweep.name=s", *SMALL]
+SWEEP = [
+    sys.executable,
+    "-m",
+    "dartree_exp",
+    "-m",
+    "model=toy",
+    "drafter=oracle",
+    "sweep.name=s",
+    *SMALL,
+]
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*SWEEP, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*SWEEP, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -39,7 +54,9 @@ def finish(folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 def states(folder: Path) -> dict[str, int]:
-    found = [Run(status.parent).state for status in (folder / "multirun" / "s").glob("*/status.json")]
+    found = [
+        Run(status.parent).state for status in (folder / "multirun" / "s").glob("*/status.json")
+    ]
     return {state: found.count(state) for state in sorted(set(found))}
 
 
@@ -75,12 +92,15 @@ def test_twelve_points_two_bad_ones_a_kill_and_a_restart(tmp_path: Path) -> None
     assert code == 1 and "10 done before, 2 failed" in out
 
 
-def test_a_terminated_sweep_keeps_the_running_prompt_starts_no_more_and_goes_on(tmp_path: Path) -> None:
+def test_a_terminated_sweep_keeps_the_running_prompt_starts_no_more_and_goes_on(
+    tmp_path: Path,
+) -> None:
     points = ["tree.budget=1,2", "benchmark.limit=12", "decoding.max_new_tokens=96"]
     process = start(tmp_path, *points)
     deadline = time.monotonic() + 120
     while not any(
-        run.samples for run in map(Run, (f.parent for f in (tmp_path / "multirun" / "s").glob("*/status.json")))
+        run.samples
+        for run in map(Run, (f.parent for f in (tmp_path / "multirun" / "s").glob("*/status.json")))
     ):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
@@ -130,13 +150,18 @@ def results(folder: Path) -> dict[str, object]:
     runs = find_runs(folder / "multirun" / "s")
     assert {run.state for run in runs} == {"DONE"}
     return {
-        run.path.name: [run.summary["tau_macro"], [(s.key, s.ids, s.acceptance_lengths) for s in run.samples]]  # type: ignore[index]
+        run.path.name: [
+            run.summary["tau_macro"],
+            [(s.key, s.ids, s.acceptance_lengths) for s in run.samples],
+        ]  # type: ignore[index]
         for run in runs
     }
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_launcher_changes_nothing_but_the_process(launcher: str, basic: dict[str, object], tmp_path: Path) -> None:
+def test_a_launcher_changes_nothing_but_the_process(
+    launcher: str, basic: dict[str, object], tmp_path: Path
+) -> None:
     code, out = finish(tmp_path, *POINTS, *LAUNCHERS[launcher])
     assert code == 0, out
     assert "3 done" in out.splitlines()[-1]
@@ -149,7 +174,9 @@ def test_a_launcher_changes_nothing_but_the_process(launcher: str, basic: dict[s
     assert not active and "3 DONE" in str(shown.renderables[1])
 
 
-def test_a_job_that_is_killed_is_one_line_and_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_killed_is_one_line_and_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
         "if 'submitit.core._submit' in ' '.join(sys.orig_argv) and not os.path.exists('once'):\n"
@@ -161,7 +188,9 @@ def test_a_job_that_is_killed_is_one_line_and_no_success(tmp_path: Path, monkeyp
     assert code == 1
     assert "Traceback" not in out and str(tmp_path) not in out
     [line] = [line for line in out.splitlines() if line.startswith("dartree_exp: ")]
-    assert "a job ended without a result (UncompletedJobError; logs in multirun/s/.submitit)" in line
+    assert (
+        "a job ended without a result (UncompletedJobError; logs in multirun/s/.submitit)" in line
+    )
     assert out.splitlines()[-1] == "sweep multirun/s: 1 not heard of"
     code, out = finish(tmp_path, "tree.budget=1", "benchmark.limit=1", "hydra/launcher=jobs")
     assert code == 0 and not (tmp_path / "multirun" / "s" / ".outcomes").exists()
@@ -176,7 +205,12 @@ def test_a_failed_point_and_a_stop_reach_every_process(tmp_path: Path) -> None:
 
 
 def test_a_search_maximises_its_objective(tmp_path: Path) -> None:
-    search = ["hydra/sweeper=search", "hydra.sweeper.n_trials=4", "benchmark.limit=1", "drafter=random"]
+    search = [
+        "hydra/sweeper=search",
+        "hydra.sweeper.n_trials=4",
+        "benchmark.limit=1",
+        "drafter=random",
+    ]
     code, out = finish(tmp_path, *search, "tree.candidates=32")
     assert code == 0, out
     found = OmegaConf.load(tmp_path / "multirun" / "s" / "optimization_results.yaml")

@@ -1,4 +1,6 @@
-"""`model=toy` runs every method through the command line: real backbone and heads, weights from a seed, no download."""
+"""`model=toy` runs every method through the command line: real backbone and heads, weights from a
+seed, no download.
+"""
 
 import json
 from pathlib import Path
@@ -10,15 +12,26 @@ from dartree_exp.__main__ import main
 from dartree_exp.config import compose
 from dartree_exp.config.schema import HEADS, METHODS
 from dartree_exp.drafters import load_drafter
-from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.dflash import DFlashDrafter
-from dartree_exp.drafters.gru import GRUHead
-from dartree_exp.drafters.markov import GatedMarkovHead, MarkovHead, RecurrentMarkovHead
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.dflash.session import DFlashDrafter
+from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.markov import GatedMarkovHead, MarkovHead, RecurrentMarkovHead
 from dartree_exp.models.toy import toy_target
 from dartree_exp.records.reader import find_runs
 
-SMALL = ["model=toy", "engine.dtype=fp32", "engine.threads=1", "benchmark.limit=1", "decoding.max_new_tokens=8"]
-CLASSES = {"gru": GRUHead, "markov": MarkovHead, "markov_gated": GatedMarkovHead, "markov_rnn": RecurrentMarkovHead}
+SMALL = [
+    "model=toy",
+    "engine.dtype=fp32",
+    "engine.threads=1",
+    "benchmark.limit=1",
+    "decoding.max_new_tokens=8",
+]
+CLASSES = {
+    "gru": GRUHead,
+    "markov": MarkovHead,
+    "markov_gated": GatedMarkovHead,
+    "markov_rnn": RecurrentMarkovHead,
+}
 
 
 def run(arguments: list[str]) -> int:
@@ -29,7 +42,9 @@ def run(arguments: list[str]) -> int:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_on_the_toy(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_runs_on_the_toy(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert run([f"+method={method}", *SMALL]) == 0
     [made] = find_runs(tmp_path)
@@ -38,14 +53,33 @@ def test_every_method_runs_on_the_toy(method: str, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("drafter", ["dspark", "dspark_gated", "dspark_rnn"])
-def test_the_confidence_budget_runs_on_the_toy(drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_confidence_budget_runs_on_the_toy(
+    drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run([f"drafter={drafter}", "tree=chain", "budget=confidence", "budget.threshold=0.5", *SMALL]) == 0
+    assert (
+        run(
+            [
+                f"drafter={drafter}",
+                "tree=chain",
+                "budget=confidence",
+                "budget.threshold=0.5",
+                *SMALL,
+            ]
+        )
+        == 0
+    )
     assert [made.state for made in find_runs(tmp_path)] == ["DONE"]
 
 
 def toy(head: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> DFlashDrafter:
-    config = compose(["model=toy", f"drafter={'dflash' if head == 'none' else 'domino'}", "tree.scoring=marginal"])
+    config = compose(
+        [
+            "model=toy",
+            f"drafter={'dflash' if head == 'none' else 'domino'}",
+            "tree.scoring=marginal",
+        ]
+    )
     config.drafter.head, config.drafter.seed = head, seed
     drafter = load_drafter(config.drafter, toy_target(dtype=dtype))
     assert isinstance(drafter, DFlashDrafter)
@@ -63,7 +97,9 @@ def test_its_parts_are_the_real_ones_and_depend_on_the_seed_alone(head: str) -> 
     assert drafter.head is None if head == "none" else type(drafter.head) is CLASSES[head]
     assert (drafter.confidence is not None) == head.startswith("markov")
     assert torch.equal(weights(drafter), weights(toy(head)))
-    assert torch.equal(weights(drafter), weights(toy("gru")))  # a change of the head changes nothing else
+    assert torch.equal(
+        weights(drafter), weights(toy("gru"))
+    )  # a change of the head changes nothing else
     assert not torch.equal(weights(drafter), weights(toy(head, seed=1)))
     assert torch.equal(weights(drafter), weights(toy(head, dtype=torch.float64)).float())
 

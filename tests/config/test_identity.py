@@ -65,7 +65,12 @@ def test_the_hash_is_short_and_repeatable(config: Config) -> None:
 
 
 def test_equal_settings_said_differently_are_one_run(config: Config) -> None:
-    said = ["+method=dartree_pruned", "tree.scoring=conditional", "tree.beta=-2e-1", "output=elsewhere"]
+    said = [
+        "+method=dartree_pruned",
+        "tree.scoring=conditional",
+        "tree.beta=-2e-1",
+        "output=elsewhere",
+    ]
     assert config_hash(compose(said)) == config_hash(config)
 
 
@@ -76,7 +81,10 @@ def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> No
             one, other = copy.deepcopy(config), copy.deepcopy(config)
             one.tree.name = other.tree.name = tree
             setattr(other.tree, key, value)
-            assert (config_hash(one) != config_hash(other)) == (key in read.get(tree, ())), (tree, key)
+            assert (config_hash(one) != config_hash(other)) == (key in read.get(tree, ())), (
+                tree,
+                key,
+            )
 
 
 def test_draft_sampling_counts_where_a_chain_samples(config: Config) -> None:
@@ -86,7 +94,9 @@ def test_draft_sampling_counts_where_a_chain_samples(config: Config) -> None:
             one.tree.name, one.decoding.temperature = tree, temperature
             other = copy.deepcopy(one)
             other.tree.draft_sampling = "release"
-            assert (config_hash(one) != config_hash(other)) == (tree == "chain" and temperature > 0), (
+            assert (config_hash(one) != config_hash(other)) == (
+                tree == "chain" and temperature > 0
+            ), (
                 tree,
                 temperature,
             )
@@ -98,7 +108,9 @@ def test_the_confidence_threshold_counts_where_it_is_read(config: Config) -> Non
         low.budget.name = high.budget.name = budget
         high.budget.threshold = 0.7
         assert (config_hash(low) == config_hash(high)) == (budget == "fixed")
-        assert unread_keys(high, ["budget.threshold"]) == (["budget.threshold"] if budget == "fixed" else [])
+        assert unread_keys(high, ["budget.threshold"]) == (
+            ["budget.threshold"] if budget == "fixed" else []
+        )
 
 
 def test_plain_decoding_is_one_run_whatever_the_tree(config: Config) -> None:

@@ -1,4 +1,6 @@
-"""The files behind a configuration count by content: each kind changes its own digest, and nothing else does."""
+"""The files behind a configuration count by content: each kind changes its own digest, and nothing
+else does.
+"""
 
 import hashlib
 import json
@@ -22,7 +24,9 @@ TARGET = (
 
 @pytest.fixture
 def settings(tmp_path):
-    """A target, a backbone, a head beside it that refers to it, and prompts; the overrides that name them."""
+    """A target, a backbone, a head beside it that refers to it, and prompts; the overrides that
+    name them.
+    """
     target, backbone, head = (tmp_path / name for name in ("target", "backbone", "head"))
     for folder in (target, backbone, head):
         folder.mkdir()
@@ -62,7 +66,14 @@ def settings(tmp_path):
 )
 def test_each_file_counts_in_its_own_digest(settings, tmp_path, file, roles):
     before = input_digests(compose(settings))
-    assert set(before) == {"target", "target settings", "drafter", "drafter settings", "calibration", "prompts"}
+    assert set(before) == {
+        "target",
+        "target settings",
+        "drafter",
+        "drafter settings",
+        "calibration",
+        "prompts",
+    }
     (tmp_path / file).write_text('{"other": 1}\n')
     after = input_digests(compose(settings))
     assert {role for role in before if before[role] != after[role]} == roles
@@ -76,7 +87,11 @@ def test_a_calibration_that_no_budget_reads_does_not_count(settings, tmp_path):
 
 
 def test_plain_decoding_depends_on_no_drafter(settings):
-    assert set(input_digests(compose([*settings, "method=ar"]))) == {"target", "target settings", "prompts"}
+    assert set(input_digests(compose([*settings, "method=ar"]))) == {
+        "target",
+        "target settings",
+        "prompts",
+    }
 
 
 def test_what_is_not_at_hand_or_damaged_has_no_digest(settings, tmp_path, monkeypatch):
@@ -91,9 +106,12 @@ def test_what_is_not_at_hand_or_damaged_has_no_digest(settings, tmp_path, monkey
 
 def test_digests_come_without_torch():
     code = (
-        "import sys\nfrom dartree_exp.config import compose\nfrom dartree_exp.config.inputs import input_digests\n"
+        "import sys\nfrom dartree_exp.config import compose\nfrom dartree_exp.config.inputs import "
+        "input_digests\n"
         "print(sorted(input_digests(compose(['drafter=dspark', 'budget=confidence']))))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])\n"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert "drafter" in out[0] and out[1] == "[]"

@@ -13,7 +13,7 @@ from dartree_exp.config import compose
 from dartree_exp.config.composition import CONFIG_MODULE, CONFIG_NAME, VERSION_BASE
 from dartree_exp.config.load import load_config
 from dartree_exp.config.validate import check_files
-from dartree_exp.drafters.dflash_config import DFlashConfig
+from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.errors import ConfigError
 
 WEIGHTS = Path(__file__).parents[2] / "src" / "dartree_exp" / "drafters" / "weights"
@@ -22,7 +22,10 @@ UNKNOWN = [
     ("+tree.bugdet=16", ["tree.bugdet=16", "no such key", "did you mean tree.budget?"]),
     ("width=8", ["width=8", "did you mean tree.width?"]),
     ("+frobnicate=1", ["frobnicate=1", "no such key"]),
-    ("tree=prund", ["tree=prund", "chain, fixed, frontier, heap, pool, pruned", "did you mean pruned?"]),
+    (
+        "tree=prund",
+        ["tree=prund", "chain, fixed, frontier, heap, pool, pruned", "did you mean pruned?"],
+    ),
     ("drafter=dspak", ["drafter=dspak", "domino", "oracle"]),
     ("budget=16", ["budget=16", "allowed: confidence, fixed", "did you mean tree.budget=16?"]),
     ("tree=5", ["tree=5", "allowed: chain"]),
@@ -59,7 +62,10 @@ RANGES = [
     ("record.trees=-1", ["record.trees=-1", "an integer >= 0, or all"]),
     ("record.trees=al", ["record.trees=al", "did you mean all?"]),
     ("tree.depth=0", ["tree.depth=0", "an integer >= 1, or null"]),
-    ("tree.scoring=conditonal", ["tree.scoring=conditonal", "marginal, static", "did you mean conditional?"]),
+    (
+        "tree.scoring=conditonal",
+        ["tree.scoring=conditonal", "marginal, static", "did you mean conditional?"],
+    ),
     ("decoding.temperature=-1", ["decoding.temperature=-1.0", "a number >= 0"]),
     ("decoding.top_p=0", ["decoding.top_p=0.0", "a number > 0 and <= 1"]),
     ("decoding.max_new_tokens=0", ["decoding.max_new_tokens=0", "an integer >= 1"]),
@@ -72,13 +78,25 @@ RANGES = [
 ]
 COMBINATIONS = [
     ("tree.draft_sampling=release", ["tree.draft_sampling=release", "tree=pruned", "argmax"]),
-    ("method=dflash tree.draft_sampling=release", ["tree.draft_sampling=release", "tree.scoring=marginal", "argmax"]),
-    ("method=dspark tree.draft_sampling=release", ["tree.draft_sampling=release", "drafter.head=markov", "argmax"]),
-    ("method=chain_ddtree tree.normalise=vocab_on_prefix", ["tree.normalise=vocab_on_prefix", "candidates, vocab"]),
+    (
+        "method=dflash tree.draft_sampling=release",
+        ["tree.draft_sampling=release", "tree.scoring=marginal", "argmax"],
+    ),
+    (
+        "method=dspark tree.draft_sampling=release",
+        ["tree.draft_sampling=release", "drafter.head=markov", "argmax"],
+    ),
+    (
+        "method=chain_ddtree tree.normalise=vocab_on_prefix",
+        ["tree.normalise=vocab_on_prefix", "candidates, vocab"],
+    ),
     ("drafter=dflash tree.scoring=conditional", ["tree.scoring=conditional", "dflash", "marginal"]),
     ("drafter=dflash tree.scoring=static", ["tree.scoring=static", "dflash", "marginal"]),
     ("method=dartree_pruned drafter=dflash", ["tree.scoring=conditional", "dflash"]),
-    ("model=qwen3_4b drafter=dspark_rnn", ["drafter=dspark_rnn", "model=qwen3_4b", "drafter.path=<folder>"]),
+    (
+        "model=qwen3_4b drafter=dspark_rnn",
+        ["drafter=dspark_rnn", "model=qwen3_4b", "drafter.path=<folder>"],
+    ),
     ("drafter.path=toy://", ["drafter.path=toy://", "only for model=toy"]),
     ("model=toy model.family=null drafter=oracle", ["model.family=null", "llama, qwen3"]),
     ("model.family=qwen3", ["model.family=qwen3", "model=toy"]),
@@ -86,8 +104,14 @@ COMBINATIONS = [
     ("model=toy drafter=oracle drafter.path=/x", ["drafter.path=/x", "scripted"]),
     ("model=toy drafter=oracle drafter.num_drafts=null", ["drafter.num_drafts=null", "oracle"]),
     ("drafter.num_drafts=4", ["drafter.num_drafts=4", "tree.depth"]),
-    ("budget=confidence", ["budget=confidence", "domino", "gru", "no confidence head", "dspark_rnn"]),
-    ("drafter=dspark drafter.head=none budget=confidence", ["budget=confidence", "no confidence head"]),
+    (
+        "budget=confidence",
+        ["budget=confidence", "domino", "gru", "no confidence head", "dspark_rnn"],
+    ),
+    (
+        "drafter=dspark drafter.head=none budget=confidence",
+        ["budget=confidence", "no confidence head"],
+    ),
     ("sweep.name=../elsewhere", ["sweep.name=../elsewhere", "plain folder name"]),
     ("output=''", ["output", "must name a folder"]),
     ("decoding.stop_strings=['']", ["decoding.stop_strings", "empty"]),
@@ -110,7 +134,9 @@ UNREADABLE = [
 
 @pytest.fixture(scope="module")
 def composed() -> DictConfig:
-    """The default settings as Hydra composes them: one composition for all tests that change a value only."""
+    """The default settings as Hydra composes them: one composition for all tests that change a
+    value only.
+    """
     with initialize_config_module(CONFIG_MODULE, version_base=VERSION_BASE):
         return hydra_compose(CONFIG_NAME)
 
@@ -133,7 +159,9 @@ def test_a_mistake_is_one_line(line: str, said: list[str]) -> None:
 def test_a_bad_value_is_one_line(composed: DictConfig, line: str, said: list[str]) -> None:
     raw = copy.deepcopy(composed)
     key, _, value = line.partition("=")
-    OmegaConf.update(raw, key, OmegaConf.create(f"value: {value}").value)  # read as YAML, as Hydra reads plain values
+    OmegaConf.update(
+        raw, key, OmegaConf.create(f"value: {value}").value
+    )  # read as YAML, as Hydra reads plain values
     with pytest.raises(ConfigError) as caught:
         load_config(raw)
     refusal(caught, said)
@@ -179,7 +207,9 @@ def test_a_local_checkpoint_without_a_head_is_refused_before_it_loads(tmp_path: 
     (tmp_path / "config.json").write_text(json.dumps(headless.to_json()))
     here = ["model=toy", f"drafter.path={tmp_path}"]
     check_files(compose([*here, "drafter=dflash"]))
-    with pytest.raises(ConfigError, match=r"drafter\.head=gru: the checkpoint .* has no correction head"):
+    with pytest.raises(
+        ConfigError, match=r"drafter\.head=gru: the checkpoint .* has no correction head"
+    ):
         check_files(compose([*here, "drafter=domino"]))
 
 
@@ -187,7 +217,9 @@ def test_a_local_checkpoint_with_another_head_is_refused_before_it_loads(tmp_pat
     raw = json.loads((WEIGHTS / "smollm2_135m" / "config.json").read_text())
     (tmp_path / "domino").mkdir()
     (tmp_path / "domino" / "config.json").write_text(json.dumps(raw))
-    with pytest.raises(ConfigError, match=r"drafter\.head=markov: the checkpoint .* has a gru head"):
+    with pytest.raises(
+        ConfigError, match=r"drafter\.head=markov: the checkpoint .* has a gru head"
+    ):
         check_files(compose(["drafter=dspark", f"drafter.path={tmp_path / 'domino'}"]))
     head = {"markov_rank": 4, "markov_head_type": "gated", "enable_confidence_head": False}
     reference = {"backbone": {"folder": "domino", "sha256": "0" * 64}}
@@ -195,5 +227,7 @@ def test_a_local_checkpoint_with_another_head_is_refused_before_it_loads(tmp_pat
     (tmp_path / "gated" / "config.json").write_text(json.dumps(head | reference))
     here = ["drafter=dspark_gated", f"drafter.path={tmp_path / 'gated'}"]
     check_files(compose(here))
-    with pytest.raises(ConfigError, match=r"budget=confidence: the checkpoint .* has no confidence head"):
+    with pytest.raises(
+        ConfigError, match=r"budget=confidence: the checkpoint .* has no confidence head"
+    ):
         check_files(compose([*here, "budget=confidence"]))

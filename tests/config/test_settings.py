@@ -27,7 +27,10 @@ def test_no_default_hides_in_code() -> None:
     def check(schema: type) -> None:
         hints = get_type_hints(schema)
         for field in dataclasses.fields(schema):
-            assert field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING, field.name
+            assert (
+                field.default is dataclasses.MISSING
+                and field.default_factory is dataclasses.MISSING
+            ), field.name
             if dataclasses.is_dataclass(hints[field.name]):
                 check(hints[field.name])
 

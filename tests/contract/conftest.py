@@ -1,4 +1,6 @@
-"""Tiny targets, a drafter that is right often enough to exercise trees, and every named method over it."""
+"""Tiny targets, a drafter that is right often enough to exercise trees, and every named method over
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.confidence import ConfidenceHead
-from dartree_exp.drafters.markov import MARKOV_HEADS
-from dartree_exp.drafters.scripted import ScriptedDrafter
+from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.markov import MARKOV_HEADS
+from dartree_exp.drafters.scripted.session import ScriptedDrafter
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.toy import toy_target
-from dartree_exp.timing import StageClock
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -26,7 +28,8 @@ torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
 
 class NoisyOracle:
-    """Proposes the target's continuation among equally likely others, with random hidden states and a random head.
+    """Proposes the target's continuation among equally likely others, with random hidden states and
+    a random head.
 
     The right token is seldom the first candidate, so accepted paths jump between branches.
     """
@@ -40,7 +43,9 @@ class NoisyOracle:
         self.head, self.confidence = head, None
         if isinstance(head, tuple(MARKOV_HEADS.values())):
             torch.manual_seed(6)
-            confidence = ConfidenceHead(target.hidden_size, RANK).to(target.dtype).requires_grad_(False)
+            confidence = (
+                ConfidenceHead(target.hidden_size, RANK).to(target.dtype).requires_grad_(False)
+            )
             self.confidence = confidence.bind(head)
 
     def session(self, prompt_ids, sampler=None):
@@ -99,7 +104,13 @@ class Case:
 
     def drafted(self, prompt=PROMPT, cap=18, sampler=None, on_round=None, **rule) -> Decoded:
         return speculate(
-            self.target, self.method, prompt, sampler or Sampler(), _rule(cap, rule), StageClock(), on_round
+            self.target,
+            self.method,
+            prompt,
+            sampler or Sampler(),
+            _rule(cap, rule),
+            StageClock(),
+            on_round,
         )
 
 
@@ -109,12 +120,21 @@ def _rule(cap: int, rule: dict) -> StopRule:
 
 @pytest.fixture
 def make_case():
-    """`make_case(name, *overrides, family=, dtype=, drafter=)`: a fresh method of the table over a cached target.
+    """`make_case(name, *overrides, family=, dtype=, drafter=)`: a fresh method of the table over a
+    cached target.
 
     target: another target in its place.
     """
 
-    def make(name, *overrides, family="llama", dtype=torch.float32, drafter="noisy", num_drafts=6, target=None):
+    def make(
+        name,
+        *overrides,
+        family="llama",
+        dtype=torch.float32,
+        drafter="noisy",
+        num_drafts=6,
+        target=None,
+    ):
         target, (chosen, head, _) = target or target_of(family, dtype), DRAFTING[name]
         if drafter == "noisy":
             made = NoisyOracle(target, head and head(target), num_drafts)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 
 from dartree_exp.config.schema import METHODS, TREES
-from dartree_exp.drafters.gru import GRUHead
-from dartree_exp.drafters.heads import CorrectionHead
-from dartree_exp.drafters.markov import MARKOV_HEADS
+from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.head import CorrectionHead
+from dartree_exp.drafters.heads.markov import MARKOV_HEADS
 
 RANK = 8
 PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
@@ -32,7 +32,9 @@ def markov_head(kind: str, target) -> CorrectionHead:
 
 
 class Scoring(NamedTuple):
-    """A scorer of DESIGN.md section 3: `tree.scoring`, the head behind it, and its published systems by builder."""
+    """A scorer of DESIGN.md section 3: `tree.scoring`, the head behind it, and its published
+    systems by builder.
+    """
 
     scoring: str
     head: Callable[..., CorrectionHead] | None
@@ -65,7 +67,9 @@ SCORERS = {
 
 
 class Drafting(NamedTuple):
-    """One method of the contract: the settings that choose its tree, and the head its drafter has."""
+    """One method of the contract: the settings that choose its tree, and the head its drafter
+    has.
+    """
 
     overrides: tuple[str, ...]
     head: Callable[..., CorrectionHead] | None
@@ -83,7 +87,10 @@ def _pairs() -> Iterator[tuple[str, Drafting]]:
         for builder in TREES:
             for name in names(scorer, builder):
                 parts = (f"tree={builder}", f"tree.scoring={scoring}")
-                yield name, Drafting((f"method={name}",) if name in METHODS else parts, head, builder)
+                yield (
+                    name,
+                    Drafting((f"method={name}",) if name in METHODS else parts, head, builder),
+                )
 
 
 DRAFTING = dict(_pairs())

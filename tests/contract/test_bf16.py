@@ -1,4 +1,6 @@
-"""In bfloat16 too every method emits plain decoding's ids, where the self-test says that rows have the same bits."""
+"""In bfloat16 too every method emits plain decoding's ids, where the self-test says that rows have
+the same bits.
+"""
 
 import pytest
 from contract_support import DRAFTING

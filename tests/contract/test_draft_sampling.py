@@ -1,4 +1,6 @@
-"""`tree.draft_sampling=release`: Domino's released chain draws its uncorrected drafts at T > 0 (facts of its graph runner)."""
+"""`tree.draft_sampling=release`: Domino's released chain draws its uncorrected drafts at T > 0
+(facts of its graph runner).
+"""
 
 import numpy as np
 import pytest
@@ -13,12 +15,16 @@ DRAWS = 2000
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-@pytest.mark.parametrize("sampler", [Sampler(1.0, seed=3, sample_id="a"), Sampler(0.7, top_k=12, seed=4)])
+@pytest.mark.parametrize(
+    "sampler", [Sampler(1.0, seed=3, sample_id="a"), Sampler(0.7, top_k=12, seed=4)]
+)
 def test_ids_are_plain_decodings_and_drafts_are_not_the_argmaxes(make_case, family, sampler):
     plain = make_case("domino", family=family).plain(sampler=sampler, cap=40)
     first = {}
     for sampling in ("argmax", "release"):
-        decoded = make_case("domino", f"tree.draft_sampling={sampling}", family=family).drafted(sampler=sampler, cap=40)
+        decoded = make_case("domino", f"tree.draft_sampling={sampling}", family=family).drafted(
+            sampler=sampler, cap=40
+        )
         assert decoded.ids == plain.ids
         first[sampling] = {r.start: int(r.tree.validate().tokens[1]) for r in decoded.rounds}
     shared = first["argmax"].keys() & first["release"].keys()
@@ -37,7 +43,9 @@ def test_greedy_drafts_are_the_argmaxes(make_case):
 
 
 def released(make_case, candidates="all"):
-    """A block of 8 ids, the head of the contract's Domino, and its released scorer under given draws."""
+    """A block of 8 ids, the head of the contract's Domino, and its released scorer under given
+    draws.
+    """
     head = make_case("domino").drafter.head
     torch.manual_seed(0)
     ids = torch.arange(10, 18)
@@ -45,13 +53,17 @@ def released(make_case, candidates="all"):
     head.bind(head._embed[0])
 
     def scorer(draw=None):
-        return make_scorer("conditional", block, head, 4, candidates=candidates, normalise="vocab", draw=draw)
+        return make_scorer(
+            "conditional", block, head, 4, candidates=candidates, normalise="vocab", draw=draw
+        )
 
     return block, scorer
 
 
 def chi_square(make_case, temperature, candidates):
-    """Statistic of depth 1's drafts over seeds, drawn at `temperature`, against softmax(logits / 0.8)."""
+    """Statistic of depth 1's drafts over seeds, drawn at `temperature`, against softmax(logits /
+    0.8).
+    """
     block, scorer = released(make_case, candidates)
     counts = torch.zeros(8)
     for seed in range(DRAWS):

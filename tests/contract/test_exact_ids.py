@@ -29,7 +29,9 @@ def test_ids_equal_plain_decoding(make_case, method, family, dtype):
         paths += [r.accepted for r in drafted.rounds]
     assert max(map(len, paths)) > 2, "drafts must be accepted for this to mean anything"
     if DRAFTING[method].builder != "chain":
-        assert any(path != list(range(len(path))) for path in paths), "no accepted path was non-contiguous"
+        assert any(path != list(range(len(path))) for path in paths), (
+            "no accepted path was non-contiguous"
+        )
 
 
 @pytest.mark.parametrize("drafter", ["oracle", "random", "adversarial"])
@@ -51,20 +53,30 @@ def test_plain_decoding_equals_the_library(make_case):
     for family in ("llama", "qwen3"):
         case = make_case("dflash", family=family)
         prompt = torch.tensor([[4, 9, 33, 17]])
-        settings = GenerationConfig(max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0)
-        theirs = case.target._model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=settings)
+        settings = GenerationConfig(
+            max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0
+        )
+        theirs = case.target._model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), generation_config=settings
+        )
         assert case.plain(prompt[0].tolist(), cap=20).ids == theirs[0, 4:].tolist()
 
 
 def test_sampled_ids_differ_between_seeds_and_samples(make_case):
     case = make_case("dartree_pruned")
-    texts = {tuple(case.plain(sampler=Sampler(1.0, seed=s, sample_id=i)).ids) for s in range(3) for i in ("a", "b")}
+    texts = {
+        tuple(case.plain(sampler=Sampler(1.0, seed=s, sample_id=i)).ids)
+        for s in range(3)
+        for i in ("a", "b")
+    }
     assert len(texts) == 6
 
 
 def test_control_a_wrong_commit_is_caught(make_case, monkeypatch):
-    """Keeping the first rows in place of the accepted ones (the classic non-contiguous bug) changes ids."""
-    from dartree_exp.models.cache import TargetCache
+    """Keeping the first rows in place of the accepted ones (the classic non-contiguous bug) changes
+    ids.
+    """
+    from dartree_exp.engines.cache import TargetCache
 
     right = TargetCache.keep
 

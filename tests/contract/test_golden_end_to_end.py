@@ -1,4 +1,6 @@
-"""Whole decodes of the reference implementations, round by round (../shared/golden/end_to_end, fp32)."""
+"""Whole decodes of the reference implementations, round by round (../shared/golden/end_to_end,
+fp32).
+"""
 
 import json
 
@@ -8,10 +10,10 @@ import torch
 from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import autoregress, speculate
-from dartree_exp.drafters.checkpoint import load_drafter
+from dartree_exp.drafters.dflash.checkpoint import load_drafter
+from dartree_exp.engines.target import Target
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_model
-from dartree_exp.models.target import Target
-from dartree_exp.timing import StageClock
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -34,14 +36,26 @@ def overrides(run: dict) -> list[str]:
     if name.startswith("dominotree"):
         arm = name.removeprefix("dominotree_")
         normalise = "vocab" if arm == "marginal" else "vocab_on_prefix"
-        knobs = [f"tree.scoring={arm}", f"tree.normalise={normalise}", f"tree.children={run['node_topk']}"]
+        knobs = [
+            f"tree.scoring={arm}",
+            f"tree.normalise={normalise}",
+            f"tree.children={run['node_topk']}",
+        ]
         return ["method=dominotree", budget, *knobs, f"tree.candidates={run['corr_topm']}"]
     if name.startswith("dartree"):
-        knobs = [f"tree.candidates={run['candidate_vocab_size']}", f"tree.children={run['expansion_k']}"]
+        knobs = [
+            f"tree.candidates={run['candidate_vocab_size']}",
+            f"tree.children={run['expansion_k']}",
+        ]
         knobs += [f"tree.width={run['supertree_width']}"] if name == "dartree_pruned" else []
         return [f"method={name}", budget, *knobs]
     if name == "dspark":
-        return ["method=dspark", budget, "budget=confidence", f"budget.threshold={run['confidence_threshold']}"]
+        return [
+            "method=dspark",
+            budget,
+            "budget=confidence",
+            f"budget.threshold={run['confidence_threshold']}",
+        ]
     return [f"method={'domino' if name == 'domino_chain' else name}", budget]
 
 
@@ -82,13 +96,19 @@ def test_reference_runs(shared, case):
     target = load_target(folder / golden["checkpoints"]["target"])
     checked = 0
     for run in golden["runs"]:
-        decoded = decode(target, folder / golden["checkpoints"]["draft"], run, golden["prompts"][run["prompt_index"]])
+        decoded = decode(
+            target,
+            folder / golden["checkpoints"]["draft"],
+            run,
+            golden["prompts"][run["prompt_index"]],
+        )
         assert decoded.ids == run["new_ids"], run["method"]
         if run["method"] == "ar":
             continue
         advanced = [r.tokens_advanced for r in decoded.rounds]
         expected = run["acceptance_lengths"]
-        # The references' loops look at the root's position, so they may run one more round after the cap is reached.
+        # The references' loops look at the root's position, so they may run one more round after
+        # the cap is reached.
         assert expected[: len(advanced)] == advanced, run["method"]
         assert len(expected) - len(advanced) <= (1 + sum(advanced) >= run["max_new_tokens"])
         for ours, theirs in zip(decoded.rounds, run["rounds"], strict=False):
@@ -110,7 +130,14 @@ def test_control_a_wrong_knob_is_caught(shared):
     drafter = load_drafter(folder / golden["checkpoints"]["draft"], target)
     wrong = compose([*overrides(run), "tree.beta=-1.5"])
     method = make_method(wrong.tree, wrong.budget, drafter)
-    decoded = speculate(target, method, golden["prompts"][0], Sampler(), StopRule(run["max_new_tokens"]), StageClock())
+    decoded = speculate(
+        target,
+        method,
+        golden["prompts"][0],
+        Sampler(),
+        StopRule(run["max_new_tokens"]),
+        StageClock(),
+    )
     assert decoded.ids == run["new_ids"]
     with pytest.raises(AssertionError):
         for ours, theirs in zip(decoded.rounds, run["rounds"], strict=False):

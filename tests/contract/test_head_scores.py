@@ -1,4 +1,6 @@
-"""A correction head that yields NaN or infinity is named, whatever builds the tree; it never passes for a weak one."""
+"""A correction head that yields NaN or infinity is named, whatever builds the tree; it never passes
+for a weak one.
+"""
 
 import copy
 import math
@@ -31,7 +33,8 @@ def test_a_head_that_is_not_finite_is_named(make_case, method, where, poison):
     with torch.no_grad():
         where(head).fill_(poison)
     message = (
-        rf"correction head of drafter 'noisy' \({type(head).__name__}\) gave NaN or infinite .*round 0, sample 'x'"
+        rf"correction head of drafter 'noisy' \({type(head).__name__}\) gave NaN or infinite "
+        r".*round 0, sample 'x'"
     )
     with pytest.raises(NonFiniteLogitsError, match=message):
         case.drafted(sampler=Sampler(sample_id="x"), cap=4)

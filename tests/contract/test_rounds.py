@@ -4,7 +4,7 @@ import pytest
 import torch
 from contract_support import DRAFTING, PROMPT, SCORERS, names
 
-from dartree_exp.models.target import Target
+from dartree_exp.engines.target import Target
 from dartree_exp.verify.walk import NonFiniteLogitsError
 
 EDGES = {
@@ -60,7 +60,12 @@ WIDTH_ONE = {
 
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_width_one_equals_the_chain(make_case, scorer):
-    common = ("tree.candidates=all", "tree.normalise=vocab", "tree.candidates_follow_budget=false", "tree.budget=64")
+    common = (
+        "tree.candidates=all",
+        "tree.normalise=vocab",
+        "tree.candidates_follow_budget=false",
+        "tree.budget=64",
+    )
 
     def traced(builder, *knobs):
         return trace(make_case(names(scorer, builder)[0], *common, *knobs).drafted(cap=40))
@@ -72,7 +77,12 @@ def test_width_one_equals_the_chain(make_case, scorer):
 
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_a_frontier_as_wide_as_the_budget_equals_the_heap(make_case, scorer):
-    knobs = ("tree.candidates=all", "tree.normalise=vocab", "tree.children=4", "tree.child_order=corrected")
+    knobs = (
+        "tree.candidates=all",
+        "tree.normalise=vocab",
+        "tree.children=4",
+        "tree.child_order=corrected",
+    )
     common = (*knobs, "tree.candidates_follow_budget=false")
     heap = trace(make_case(names(scorer, "heap")[0], *common).drafted(cap=40))
     assert trace(make_case(names(scorer, "frontier")[0], *common).drafted(cap=40)) == heap
@@ -87,13 +97,17 @@ def test_doubtful_drafts_are_left_out_and_ids_stay(make_case, method):
     whole = make_case(method)
     plain, sizes = whole.plain(cap=30).ids, []
     for threshold in (0, 0.4, 0.5, 0.6, 1):
-        drafted = make_case(method, "budget=confidence", f"budget.threshold={threshold}").drafted(cap=30)
+        drafted = make_case(method, "budget=confidence", f"budget.threshold={threshold}").drafted(
+            cap=30
+        )
         assert drafted.ids == plain
         for r in drafted.rounds:
             r.tree.validate(16)
         sizes.append(sum(r.tree.num_nodes for r in drafted.rounds) / len(drafted.rounds))
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[2] > sizes[-1] == 0
-    assert sizes[0] == sum(r.tree.num_nodes for r in whole.drafted(cap=30).rounds) / len(whole.drafted(cap=30).rounds)
+    assert sizes[0] == sum(r.tree.num_nodes for r in whole.drafted(cap=30).rounds) / len(
+        whole.drafted(cap=30).rounds
+    )
 
 
 def test_static_chain_equals_the_conditional_chain(make_case):
@@ -114,12 +128,17 @@ def test_a_reused_object_equals_a_fresh_one(make_case, method):
 def test_the_cache_after_commits_equals_a_fresh_prefill(make_case, method, monkeypatch):
     made = []
     right = Target.new_cache
-    monkeypatch.setattr(Target, "new_cache", lambda self, n: made.append(right(self, n)) or made[-1])
+    monkeypatch.setattr(
+        Target, "new_cache", lambda self, n: made.append(right(self, n)) or made[-1]
+    )
     case = make_case(method, dtype=torch.float64)
     drafted = case.drafted(cap=30)
     used = made[0]
     monkeypatch.undo()
-    committed = [drafted.ids[0], *(t for r in drafted.rounds for t in (*r.accepted_tokens, r.bonus))]
+    committed = [
+        drafted.ids[0],
+        *(t for r in drafted.rounds for t in (*r.accepted_tokens, r.bonus)),
+    ]
     text = PROMPT + committed[:-1]  # the last bonus token is the next root, not in the cache yet
     fresh = case.target.new_cache(len(text))
     case.target.prefill(text, fresh)

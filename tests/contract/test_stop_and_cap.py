@@ -1,4 +1,6 @@
-"""Stops and caps inside a block: ids, reasons and counts agree with plain decoding for every method."""
+"""Stops and caps inside a block: ids, reasons and counts agree with plain decoding for every
+method.
+"""
 
 import pytest
 from contract_support import DRAFTING

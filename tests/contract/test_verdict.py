@@ -1,4 +1,6 @@
-"""With the library's attention in bfloat16: every method passes, and each of three faults is called wrong."""
+"""With the library's attention in bfloat16: every method passes, and each of three faults is called
+wrong.
+"""
 
 import pytest
 import torch
@@ -40,15 +42,21 @@ def test_rounding_is_no_fault(make_case, rounding_target, method):
     assert {v.verdict for v in found} <= {"exact", "near_tie"}, found
 
 
-def test_control_the_second_best_token_at_one_position_is_wrong(make_case, rounding_target, monkeypatch):
+def test_control_the_second_best_token_at_one_position_is_wrong(
+    make_case, rounding_target, monkeypatch
+):
     right, changed = decode.verify_tree, []
 
     def careless(tree, logits, sampler, start, *rest):
         path, bonus = right(tree, logits, sampler, start, *rest)
         position = start + len(path)
-        scores = sampler.scores(logits[path[-1]], position).masked_fill(~sampler.kept(logits[path[-1]]), -torch.inf)
+        scores = sampler.scores(logits[path[-1]], position).masked_fill(
+            ~sampler.kept(logits[path[-1]]), -torch.inf
+        )
         values, tokens = scores.topk(2)
-        far = values[0] - values[1] > 1.5 * rounding_target[1] / (1 if sampler.greedy else sampler.temperature)
+        far = values[0] - values[1] > 1.5 * rounding_target[1] / (
+            1 if sampler.greedy else sampler.temperature
+        )
         if far and position > len(PROMPT) + 4 and sampler not in changed:
             changed.append(sampler)
             bonus = int(tokens[1])
@@ -63,7 +71,10 @@ def test_control_the_second_best_token_at_one_position_is_wrong(make_case, round
 def test_control_a_wrong_mask_is_wrong(make_case, rounding_target, monkeypatch):
     right = decode.tree_mask
     monkeypatch.setattr(decode, "tree_mask", lambda *arguments: torch.zeros_like(right(*arguments)))
-    assert [v.verdict for v in verdicts(make_case, rounding_target, "dartree_pruned")] == ["wrong", "wrong"]
+    assert [v.verdict for v in verdicts(make_case, rounding_target, "dartree_pruned")] == [
+        "wrong",
+        "wrong",
+    ]
 
 
 def test_control_a_dropped_stop_is_wrong(make_case, rounding_target):

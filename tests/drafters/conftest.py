@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.checkpoint import save_drafter, save_head
-from dartree_exp.drafters.confidence import ConfidenceHead
-from dartree_exp.drafters.dflash_config import DFlashConfig
-from dartree_exp.drafters.head_config import GRUHeadConfig
-from dartree_exp.drafters.heads import Head, make_head
-from dartree_exp.drafters.markov import MARKOV_HEADS
+from dartree_exp.drafters.dflash.checkpoint import save_drafter, save_head
+from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.config import GRUHeadConfig
+from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.heads.markov import MARKOV_HEADS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,7 +59,9 @@ class GoldenCase:
 
     def target(self, num_layers: int) -> StubTarget:
         return StubTarget(
-            self.arrays["target.embed_tokens.weight"], self.arrays["target.lm_head.weight"], num_layers=num_layers
+            self.arrays["target.embed_tokens.weight"],
+            self.arrays["target.lm_head.weight"],
+            num_layers=num_layers,
         )
 
 
@@ -73,7 +75,11 @@ def golden(shared: Path) -> Callable[[str, str], GoldenCase]:
     def read(family: str, case: str) -> GoldenCase:
         folder = shared / "golden" / family
         spec = json.loads((folder / f"{case}.json").read_text())
-        return GoldenCase(spec, load_file(folder / spec["tensors_file"]), folder / spec["checkpoint"].split("/")[0])
+        return GoldenCase(
+            spec,
+            load_file(folder / spec["tensors_file"]),
+            folder / spec["checkpoint"].split("/")[0],
+        )
 
     return read
 
@@ -95,7 +101,9 @@ def small_config() -> Callable[..., DFlashConfig]:
             "num_target_layers": 4,
             "shift_label": True,
             "max_position_embeddings": 128,
-            "head": GRUHeadConfig(10, 14, pure_draft_prefix_len=changes.pop("pure_draft_prefix_len", 1)),
+            "head": GRUHeadConfig(
+                10, 14, pure_draft_prefix_len=changes.pop("pure_draft_prefix_len", 1)
+            ),
         }
         return DFlashConfig(**(values | changes))
 
@@ -106,9 +114,13 @@ def small_config() -> Callable[..., DFlashConfig]:
 def make_parts(
     small_config: Callable[..., DFlashConfig],
 ) -> Callable[..., tuple[DFlashBackbone, Head | None, StubTarget]]:
-    """A random backbone, its head (if the config has one) and a target they fit, all from seed 0."""
+    """A random backbone, its head (if the config has one) and a target they fit, all from
+    seed 0.
+    """
 
-    def make(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[DFlashBackbone, Head | None, StubTarget]:
+    def make(
+        dtype: torch.dtype = torch.float32, **changes: Any
+    ) -> tuple[DFlashBackbone, Head | None, StubTarget]:
         config = small_config(**changes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from dartree_exp.drafters.backbone import rotary_table
+from dartree_exp.drafters.dflash.model import rotary_table
 
 
 def test_masked_anchors_equal_cached_rounds(make_parts: Callable):
@@ -44,7 +44,11 @@ def test_masked_pass_reaches_every_weight(make_parts: Callable):
     backbone, _, _ = make_parts()
     mask = torch.zeros(1, 1, 12, 17)
     out = backbone(
-        torch.randn(1, 5, 64), torch.randn(1, 12, 32), torch.arange(5)[None], torch.arange(5, 17)[None], mask=mask
+        torch.randn(1, 5, 64),
+        torch.randn(1, 12, 32),
+        torch.arange(5)[None],
+        torch.arange(5, 17)[None],
+        mask=mask,
     )
     out.square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in backbone.parameters())
@@ -66,14 +70,21 @@ def test_mask_and_cache_exclude_each_other(make_parts: Callable):
 def test_cache_keeps_its_rows_while_it_grows(make_parts: Callable):
     backbone, _, _ = make_parts(torch.float64)
     torch.manual_seed(1)
-    features, block = torch.randn(1, 300, 64, dtype=torch.float64), torch.randn(1, 6, 32, dtype=torch.float64)
+    features, block = (
+        torch.randn(1, 300, 64, dtype=torch.float64),
+        torch.randn(1, 6, 32, dtype=torch.float64),
+    )
     positions = torch.arange(400)[None]
 
     def run(cuts: list[int]) -> torch.Tensor:
         cache, done, out = backbone.new_cache(), 0, None
         for cut in cuts:
             out = backbone(
-                features[:, done:cut], block, positions[:, done:cut], positions[:, cut : cut + 6], cache=cache
+                features[:, done:cut],
+                block,
+                positions[:, done:cut],
+                positions[:, cut : cut + 6],
+                cache=cache,
             )
             done = cut
         assert cache.length == 300

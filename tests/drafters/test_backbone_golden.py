@@ -1,4 +1,6 @@
-"""The draft backbone against the reference implementation's vectors (golden family `dflash_backbone`)."""
+"""The draft backbone against the reference implementation's vectors (golden family
+`dflash_backbone`).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters import backbone as backbone_module
-from dartree_exp.drafters.backbone import DFlashBackbone, DFlashLayer
-from dartree_exp.drafters.cache import DraftCache
-from dartree_exp.drafters.checkpoint import load_drafter, read_checkpoint
+from dartree_exp.drafters.dflash import model as backbone_module
+from dartree_exp.drafters.dflash.cache import DraftCache
+from dartree_exp.drafters.dflash.checkpoint import load_drafter, read_checkpoint
+from dartree_exp.drafters.dflash.model import DFlashBackbone, DFlashLayer
 
 CASES = [
     "l1_b8_default_layers",
@@ -31,8 +33,12 @@ def test_every_case_of_the_family_is_run(shared):
     assert sorted(p.stem for p in (shared / "golden" / "dflash_backbone").glob("*.json")) == CASES
 
 
-def run_rounds(model: DFlashBackbone, case: Any, expected: str = "hidden") -> tuple[list[float], DraftCache]:
-    """Largest excess over the tolerance per round (<= 0 passes), and the cache after the last round."""
+def run_rounds(
+    model: DFlashBackbone, case: Any, expected: str = "hidden"
+) -> tuple[list[float], DraftCache]:
+    """Largest excess over the tolerance per round (<= 0 passes), and the cache after the last
+    round.
+    """
     tolerance, dtype = case.spec["tolerance"], model.fc.weight.dtype
     atol = tolerance["hidden_atol"] if expected == "hidden" else 5e-5
     rtol = tolerance["hidden_rtol"] if expected == "hidden" else 1e-4
@@ -70,7 +76,9 @@ def test_rounds_and_final_cache(golden: Callable, name: str):
     atol, rtol = case.spec["tolerance"]["hidden_atol"], case.spec["tolerance"]["hidden_rtol"]
     for layer in range(case.spec["params"]["layers"]):
         for kind, rows in zip(("keys", "values"), cache.rows(layer), strict=True):
-            torch.testing.assert_close(rows, case.arrays[f"final_cache.layer{layer}.{kind}"], atol=atol, rtol=rtol)
+            torch.testing.assert_close(
+                rows, case.arrays[f"final_cache.layer{layer}.{kind}"], atol=atol, rtol=rtol
+            )
 
 
 def test_bf16_weights_in_float32(golden: Callable):
@@ -88,8 +96,12 @@ def test_proposals_use_the_slots_after_the_root(golden: Callable, name: str):
     for r, line in enumerate(case.spec["rounds"]):
         root = int(case.arrays[f"round{r}.block_ids"][0, 0])
         block = session.propose(case.arrays[f"round{r}.target_hidden"][0], root, line["start"])
-        torch.testing.assert_close(block.hidden, case.arrays[f"round{r}.hidden"][0, 1:], atol=5e-5, rtol=1e-4)
-        torch.testing.assert_close(block.logits, case.arrays[f"round{r}.logits"][0, 1:], atol=5e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            block.hidden, case.arrays[f"round{r}.hidden"][0, 1:], atol=5e-5, rtol=1e-4
+        )
+        torch.testing.assert_close(
+            block.logits, case.arrays[f"round{r}.logits"][0, 1:], atol=5e-4, rtol=1e-4
+        )
         assert block.vocab_ids is None and block.logits.dtype == torch.float32
 
 
@@ -137,9 +149,12 @@ def _block_positions_one_late(model: DFlashBackbone, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "break_it", [_normed_context, _context_keys_not_normed, _causal_block, _block_positions_one_late]
+    "break_it",
+    [_normed_context, _context_keys_not_normed, _causal_block, _block_positions_one_late],
 )
-def test_control_a_broken_backbone_is_caught(golden: Callable, monkeypatch: pytest.MonkeyPatch, break_it: Callable):
+def test_control_a_broken_backbone_is_caught(
+    golden: Callable, monkeypatch: pytest.MonkeyPatch, break_it: Callable
+):
     case = golden("dflash_backbone", "l2_b4")
     model = read(case)
     break_it(model, monkeypatch)

@@ -12,8 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dartree_exp.drafters.checkpoint import load_drafter, read_checkpoint, save_drafter
-from dartree_exp.drafters.dflash_config import CheckpointError, DFlashConfig, default_target_layer_ids, read_config
+from dartree_exp.drafters.dflash.checkpoint import load_drafter, read_checkpoint, save_drafter
+from dartree_exp.drafters.dflash.config import (
+    CheckpointError,
+    DFlashConfig,
+    default_target_layer_ids,
+    read_config,
+)
 
 
 @pytest.fixture
@@ -41,16 +46,22 @@ def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any])
     save_file(tensors, folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("changes", [{}, {"shift_label": False, "pure_draft_prefix_len": 0}, {"head": None}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"shift_label": False, "pure_draft_prefix_len": 0}, {"head": None}]
+)
 @pytest.mark.parametrize("vocab_ids", [None, torch.tensor([2, 3, 17])])
-def test_round_trip(make_parts: Callable, tmp_path: Path, changes: dict[str, Any], vocab_ids: torch.Tensor | None):
+def test_round_trip(
+    make_parts: Callable, tmp_path: Path, changes: dict[str, Any], vocab_ids: torch.Tensor | None
+):
     backbone, head, _ = make_parts(**changes)
     save_drafter(tmp_path / "d", backbone, head, vocab_ids)
     stored = read_checkpoint(tmp_path / "d")
     parts = [(backbone, stored.backbone)] + ([] if head is None else [(head, stored.head)])
     for ours, theirs in parts:
         assert ours.state_dict().keys() == theirs.state_dict().keys()
-        assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items())
+        assert all(
+            torch.equal(value, theirs.state_dict()[key]) for key, value in ours.state_dict().items()
+        )
     assert (stored.head is None) == (head is None)
     assert stored.config.shift_label is backbone.config.shift_label
     assert stored.config.head == (None if head is None else head.config)
@@ -58,7 +69,9 @@ def test_round_trip(make_parts: Callable, tmp_path: Path, changes: dict[str, Any
     if vocab_ids is None:
         assert stored.vocab_ids is None
     else:
-        assert stored.vocab_ids.tolist() == vocab_ids.tolist() and stored.config.draft_vocab_size == 3
+        assert (
+            stored.vocab_ids.tolist() == vocab_ids.tolist() and stored.config.draft_vocab_size == 3
+        )
 
 
 def test_saved_config_states_the_layout_under_both_names(saved: Callable):
@@ -87,7 +100,9 @@ def test_loading_leaves_the_random_state_alone(saved: Callable):
 def test_missing_tensor_is_named(saved: Callable):
     folder, target = saved()
     edit_tensors(folder, lambda t: t.pop("layers.1.mlp.up_proj.weight"))
-    with pytest.raises(CheckpointError, match=r"missing tensors layers\.1\.mlp\.up_proj\.weight \("):
+    with pytest.raises(
+        CheckpointError, match=r"missing tensors layers\.1\.mlp\.up_proj\.weight \("
+    ):
         load_drafter(folder, target)
 
 
@@ -101,21 +116,27 @@ def test_missing_head_is_an_error_even_when_the_head_is_not_used(saved: Callable
 def test_unexpected_tensor_is_named(saved: Callable):
     folder, target = saved()
     edit_tensors(folder, lambda t: t.update({"layers.2.self_attn.q_norm.weight": torch.ones(8)}))
-    with pytest.raises(CheckpointError, match=r"unexpected tensors layers\.2\.self_attn\.q_norm\.weight"):
+    with pytest.raises(
+        CheckpointError, match=r"unexpected tensors layers\.2\.self_attn\.q_norm\.weight"
+    ):
         load_drafter(folder, target)
 
 
 def test_head_tensors_without_a_head_in_the_config_are_named(saved: Callable):
     folder, target = saved()
     edit_config(folder, lambda c: c["dflash_config"].pop("projector_type"))
-    with pytest.raises(CheckpointError, match=r"unexpected tensors embed_proj\.0\.weight, .*prefix_gru"):
+    with pytest.raises(
+        CheckpointError, match=r"unexpected tensors embed_proj\.0\.weight, .*prefix_gru"
+    ):
         load_drafter(folder, target)
 
 
 def test_wrong_shape_is_named(saved: Callable):
     folder, target = saved()
     edit_tensors(folder, lambda t: t.update({"fc.weight": torch.ones(32, 96)}))
-    with pytest.raises(CheckpointError, match=r"tensor fc\.weight is \[32, 96\], expected \[32, 64\]"):
+    with pytest.raises(
+        CheckpointError, match=r"tensor fc\.weight is \[32, 96\], expected \[32, 64\]"
+    ):
         load_drafter(folder, target)
 
 
@@ -140,7 +161,10 @@ def test_sharded_weights_are_read(saved: Callable):
     whole = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(whole)
-    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    shards = {
+        "model-00001-of-00002.safetensors": names[::2],
+        "model-00002-of-00002.safetensors": names[1::2],
+    }
     for file, keys in shards.items():
         save_file({k: whole[k] for k in keys}, folder / file)
     weight_map = {key: file for file, keys in shards.items() for key in keys}
@@ -178,7 +202,9 @@ def _drop_layout(raw: dict[str, Any]) -> None:
 def test_unknown_layout_is_refused(saved: Callable):
     folder, target = saved()
     edit_config(folder, _drop_layout)
-    with pytest.raises(CheckpointError, match=r"slot layout unknown.*sample_from_anchor.*shift_label"):
+    with pytest.raises(
+        CheckpointError, match=r"slot layout unknown.*sample_from_anchor.*shift_label"
+    ):
         load_drafter(folder, target)
 
 
@@ -205,7 +231,9 @@ def test_either_name_of_the_layout_is_enough(saved: Callable, kept: str):
     folder, target = saved()
 
     def drop(raw: dict[str, Any]) -> None:
-        raw.pop("sample_from_anchor") if kept == "shift_label" else raw["dflash_config"].pop("shift_label")
+        raw.pop("sample_from_anchor") if kept == "shift_label" else raw["dflash_config"].pop(
+            "shift_label"
+        )
 
     edit_config(folder, drop)
     assert load_drafter(folder, target).num_drafts == 6
@@ -221,23 +249,43 @@ def test_contradicting_layouts_are_refused(saved: Callable):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(architectures=["DFlash2Model"]), "architectures = .*DFlash2Model.*allowed"),
-        (lambda c: c.update(layer_types=["full_attention", "sliding_attention"]), "layer_types = .*sliding_attention"),
+        (
+            lambda c: c.update(architectures=["DFlash2Model"]),
+            "architectures = .*DFlash2Model.*allowed",
+        ),
+        (
+            lambda c: c.update(layer_types=["full_attention", "sliding_attention"]),
+            "layer_types = .*sliding_attention",
+        ),
         (lambda c: c.update(attention_bias=True), "attention_bias = true"),
         (lambda c: c.update(hidden_act="gelu"), "hidden_act = 'gelu'"),
         (lambda c: c.update(rope_scaling={"rope_type": "yarn"}), "rope_scaling.rope_type = 'yarn'"),
         (lambda c: c.pop("rope_theta"), "rope_theta: missing"),
         (lambda c: c.pop("block_size"), "block_size: missing"),
         (lambda c: c.update(block_size="16"), "block_size = '16': must be an integer"),
-        (lambda c: c["dflash_config"].pop("pure_draft_prefix_len"), "pure_draft_prefix_len: missing"),
-        (lambda c: c["dflash_config"].update(pure_draft_prefix_len=7), r"pure_draft_prefix_len = 7: .*0\.\.6"),
+        (
+            lambda c: c["dflash_config"].pop("pure_draft_prefix_len"),
+            "pure_draft_prefix_len: missing",
+        ),
+        (
+            lambda c: c["dflash_config"].update(pure_draft_prefix_len=7),
+            r"pure_draft_prefix_len = 7: .*0\.\.6",
+        ),
         (lambda c: c["dflash_config"].update(mask_token_id=40), r"mask_token_id = 40: .*0\.\.39"),
-        (lambda c: c["dflash_config"].update(target_layer_ids=[0, 3]), r"target_layer_ids = \[0, 3\]: .*-1\.\.2"),
-        (lambda c: c["dflash_config"].update(projector_type="mystery"), "projector_type = 'mystery'"),
+        (
+            lambda c: c["dflash_config"].update(target_layer_ids=[0, 3]),
+            r"target_layer_ids = \[0, 3\]: .*-1\.\.2",
+        ),
+        (
+            lambda c: c["dflash_config"].update(projector_type="mystery"),
+            "projector_type = 'mystery'",
+        ),
         (lambda c: c["dflash_config"].update(use_bias_gate=True), "use_bias_gate = true"),
     ],
 )
-def test_unsupported_configs_are_refused_by_key_and_value(saved: Callable, change: Callable, message: str):
+def test_unsupported_configs_are_refused_by_key_and_value(
+    saved: Callable, change: Callable, message: str
+):
     folder, target = saved()
     edit_config(folder, change)
     with pytest.raises(CheckpointError, match=message):

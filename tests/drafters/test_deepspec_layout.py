@@ -1,4 +1,6 @@
-"""DeepSpec's released checkpoints and folders with a head alone: read, written, and every reason to refuse one."""
+"""DeepSpec's released checkpoints and folders with a head alone: read, written, and every reason to
+refuse one.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,36 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dartree_exp.drafters.calibration import CALIBRATION, write_temperatures
-from dartree_exp.drafters.checkpoint import EMBED, LM_HEAD, load_drafter, read_checkpoint, save_drafter, save_head
-from dartree_exp.drafters.dflash_config import CheckpointError, read_config
-from dartree_exp.drafters.markov import MARKOV_HEADS
+from dartree_exp.drafters.dflash.checkpoint import (
+    EMBED,
+    LM_HEAD,
+    load_drafter,
+    read_checkpoint,
+    save_drafter,
+    save_head,
+)
+from dartree_exp.drafters.dflash.config import CheckpointError, read_config
+from dartree_exp.drafters.heads.calibration import CALIBRATION, write_temperatures
+from dartree_exp.drafters.heads.markov import MARKOV_HEADS
 
 H, V, RANK, KV, INNER = 32, 40, 6, 16, 24
 
-# config.json as released, of a tiny Qwen3: a deep copy of the target's configuration, then DeepSpec's keys at the top level.
+# config.json as released, of a tiny Qwen3: a deep copy of the target's configuration, then
+# DeepSpec's keys at the top level.
 RELEASED_CONFIG: dict[str, Any] = {
-    "architectures": ["Qwen3DSparkModel"], "attention_bias": False, "attention_dropout": 0.0, "block_size": 7,
-    "bos_token_id": 0, "dtype": "bfloat16", "eos_token_id": 1, "head_dim": 8, "hidden_act": "silu", "hidden_size": H,
+    "architectures": ["Qwen3DSparkModel"], "attention_bias": False, "attention_dropout": 0.0,
+    "block_size": 7,
+    "bos_token_id": 0, "dtype": "bfloat16", "eos_token_id": 1, "head_dim": 8, "hidden_act": "silu",
+    "hidden_size": H,
     "initializer_range": 0.02, "intermediate_size": INNER, "layer_types": ["full_attention"] * 2,
-    "max_position_embeddings": 128, "max_window_layers": 2, "model_type": "qwen3", "num_attention_heads": 4,
-    "num_hidden_layers": 2, "num_key_value_heads": 2, "num_target_layers": 4, "rms_norm_eps": 1e-6, "rope_scaling": None,
-    "rope_theta": 1000000.0, "sliding_window": None, "tie_word_embeddings": False, "use_cache": True,
-    "use_sliding_window": False, "vocab_size": V, "mask_token_id": 39, "target_layer_ids": [0, 2], "num_anchors": 512,
+    "max_position_embeddings": 128, "max_window_layers": 2, "model_type": "qwen3",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2, "num_key_value_heads": 2, "num_target_layers": 4, "rms_norm_eps": 1e-6,
+    "rope_scaling": None,
+    "rope_theta": 1000000.0, "sliding_window": None, "tie_word_embeddings": False,
+    "use_cache": True,
+    "use_sliding_window": False, "vocab_size": V, "mask_token_id": 39, "target_layer_ids": [0, 2],
+    "num_anchors": 512,
     "transformers_version": "4.57.1",
 }  # fmt: skip
 HEAD_SHAPES = {
@@ -43,7 +59,10 @@ def released_shapes(head_type: str | None) -> dict[str, tuple[int, ...]]:
     shapes |= {"hidden_norm.weight": (H,), "norm.weight": (H,)}
     for layer in ("layers.0.", "layers.1."):
         attention, mlp = f"{layer}self_attn.", f"{layer}mlp."
-        shapes |= {f"{attention}{name}_proj.weight": (rows, H) for name, rows in (("q", 32), ("k", KV), ("v", KV))}
+        shapes |= {
+            f"{attention}{name}_proj.weight": (rows, H)
+            for name, rows in (("q", 32), ("k", KV), ("v", KV))
+        }
         shapes |= {
             f"{attention}o_proj.weight": (H, 32),
             f"{attention}q_norm.weight": (8,),
@@ -51,9 +70,15 @@ def released_shapes(head_type: str | None) -> dict[str, tuple[int, ...]]:
         }
         shapes |= {f"{mlp}gate_proj.weight": (INNER, H), f"{mlp}up_proj.weight": (INNER, H)}
         shapes |= {f"{mlp}down_proj.weight": (H, INNER)}
-        shapes |= {f"{layer}input_layernorm.weight": (H,), f"{layer}post_attention_layernorm.weight": (H,)}
+        shapes |= {
+            f"{layer}input_layernorm.weight": (H,),
+            f"{layer}post_attention_layernorm.weight": (H,),
+        }
     if head_type is not None:
-        shapes |= {"markov_head.markov_w1.weight": (V, RANK), "markov_head.markov_w2.weight": (V, RANK)}
+        shapes |= {
+            "markov_head.markov_w1.weight": (V, RANK),
+            "markov_head.markov_w2.weight": (V, RANK),
+        }
         shapes |= {f"markov_head.{name}": shape for name, shape in HEAD_SHAPES[head_type].items()}
         shapes |= {"confidence_head.proj.weight": (1, H + RANK), "confidence_head.proj.bias": (1,)}
     return shapes
@@ -71,12 +96,20 @@ def released(tmp_path: Path, make_stub: Callable) -> Callable[..., tuple[Path, A
         }
         head: dict[str, Any] = {"enable_confidence_head": False, "markov_rank": 0}
         if head_type is not None:
-            head = {"enable_confidence_head": True, "confidence_head_with_markov": True, "markov_rank": RANK}
+            head = {
+                "enable_confidence_head": True,
+                "confidence_head_with_markov": True,
+                "markov_rank": RANK,
+            }
             head["markov_head_type"] = head_type
         folder = tmp_path / "released"
         folder.mkdir()
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        config = {key: value for key, value in (RELEASED_CONFIG | head | changes).items() if value != "absent"}
+        config = {
+            key: value
+            for key, value in (RELEASED_CONFIG | head | changes).items()
+            if value != "absent"
+        }
         (folder / "config.json").write_text(json.dumps(config))
         return folder, make_stub(tensors[EMBED].float(), tensors[LM_HEAD].float(), 4)
 
@@ -114,13 +147,23 @@ def test_what_is_written_has_the_released_names_and_reads_back(
     folder, _ = released(head_type)
     first = read_checkpoint(folder)
     tables = (first.tables[EMBED], first.tables[LM_HEAD])
-    save_drafter(tmp_path / "again", first.backbone, first.head, confidence=first.confidence, tables=tables)
+    save_drafter(
+        tmp_path / "again", first.backbone, first.head, confidence=first.confidence, tables=tables
+    )
     before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "again"))
-    assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in before)
+    assert before.keys() == after.keys() and all(
+        torch.equal(before[key], after[key]) for key in before
+    )
     raw = json.loads((tmp_path / "again" / "config.json").read_text())
     assert raw["architectures"] == ["Qwen3DSparkModel"] and raw["sample_from_anchor"] is True
     written = {key for key in json.loads((folder / "config.json").read_text()) if key in raw}
-    assert {"markov_rank", "enable_confidence_head", "num_anchors", "target_layer_ids", "mask_token_id"} <= written
+    assert {
+        "markov_rank",
+        "enable_confidence_head",
+        "num_anchors",
+        "target_layer_ids",
+        "mask_token_id",
+    } <= written
     assert read_config(tmp_path / "again") == first.config
 
 
@@ -139,7 +182,10 @@ def test_a_stated_layout_wins(released: Callable, value: bool, drafts: int):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"markov_head_type": "bilinear"}, "markov_head_type = 'bilinear': allowed are vanilla, gated, rnn"),
+        (
+            {"markov_head_type": "bilinear"},
+            "markov_head_type = 'bilinear': allowed are vanilla, gated, rnn",
+        ),
         ({"markov_head_type": "absent"}, "markov_head_type: missing"),
         ({"confidence_head_with_markov": "absent"}, "confidence_head_with_markov: missing"),
         ({"markov_rank": 0}, "enable_confidence_head = true"),
@@ -148,8 +194,14 @@ def test_a_stated_layout_wins(released: Callable, value: bool, drafts: int):
             r"missing tensors markov_head\.gate_proj\.bias, markov_head\.gate_proj\.weight",
         ),
         ({"enable_confidence_head": False}, r"unexpected tensors confidence_head\.proj\.bias"),
-        ({"confidence_head_with_markov": False}, r"confidence_head\.proj\.weight is \[1, 38\], expected \[1, 32\]"),
-        ({"markov_rank": 5}, r"tensor markov_head\.markov_w1\.weight is \[40, 6\], expected \[40, 5\]"),
+        (
+            {"confidence_head_with_markov": False},
+            r"confidence_head\.proj\.weight is \[1, 38\], expected \[1, 32\]",
+        ),
+        (
+            {"markov_rank": 5},
+            r"tensor markov_head\.markov_w1\.weight is \[40, 6\], expected \[40, 5\]",
+        ),
     ],
 )
 def test_configs_and_tensors_must_agree(released: Callable, changes: dict[str, Any], message: str):
@@ -178,21 +230,27 @@ def test_tables_of_another_target_are_refused(released: Callable, name: str):
 @pytest.mark.parametrize("head_type", ["vanilla", "gated", "rnn"])
 def test_a_head_alone_drafts_with_the_backbone_beside_it(head_alone: Callable, head_type: str):
     folder, shared, target = head_alone(head_type, torch.tensor([2, 3, 17, 30]))
-    assert all(key.startswith(("markov_head.", "confidence_head.")) for key in load_file(folder / "model.safetensors"))
+    assert all(
+        key.startswith(("markov_head.", "confidence_head."))
+        for key in load_file(folder / "model.safetensors")
+    )
     alone, domino = load_drafter(folder, target), load_drafter(shared, target)
     assert type(alone.head) is MARKOV_HEADS[head_type] and alone.confidence is not None
     assert alone.vocab_ids.tolist() == domino.vocab_ids.tolist() == [2, 3, 17, 30]
     blocks = [drafter.session([]).propose(torch.ones(4, 64), 7, 4) for drafter in (alone, domino)]
     assert torch.equal(blocks[0].logits, blocks[1].logits)
     assert alone.weights_sha256 not in (None, domino.weights_sha256)
-    assert read_config(folder).head.kind == {"vanilla": "markov"}.get(head_type, f"markov_{head_type}")
+    assert read_config(folder).head.kind == {"vanilla": "markov"}.get(
+        head_type, f"markov_{head_type}"
+    )
 
 
 def test_another_backbone_is_refused_by_its_content(head_alone: Callable):
     folder, shared, target = head_alone()
     edit_tensors(shared, lambda t: t["norm.weight"].add_(1e-3))
     with pytest.raises(
-        CheckpointError, match=r"alone: .*shared/model\.safetensors is not the backbone .*sha256 .*, wanted"
+        CheckpointError,
+        match=r"alone: .*shared/model\.safetensors is not the backbone .*sha256 .*, wanted",
     ):
         load_drafter(folder, target)
 
@@ -231,7 +289,9 @@ def test_a_head_is_saved_beside_its_backbone_only(head_alone: Callable, tmp_path
 
 def test_temperatures_are_read_and_belong_to_the_weights(head_alone: Callable):
     folder, _, target = head_alone()
-    write_temperatures(folder / CALIBRATION, folder, [1.0, 2.0, 0.5, 1.0, 1.0, 4.0], {"how": "by hand"})
+    write_temperatures(
+        folder / CALIBRATION, folder, [1.0, 2.0, 0.5, 1.0, 1.0, 4.0], {"how": "by hand"}
+    )
     drafter = load_drafter(folder, target)
     confidence, hidden, tokens = drafter.confidence, torch.randn(3, H), torch.tensor([1, 2, 3])
     logits = confidence(hidden, tokens)
@@ -252,7 +312,9 @@ def test_temperatures_are_read_and_belong_to_the_weights(head_alone: Callable):
 
 
 def test_specforges_dspark_is_read_where_its_slot_layout_is_stated(released: Callable):
-    """Head options inside `dflash_config`; the layout is never taken from the architecture's name there."""
+    """Head options inside `dflash_config`; the layout is never taken from the architecture's name
+    there.
+    """
     folder, target = released("gated")
     raw = json.loads((folder / "config.json").read_text())
     inner = (
@@ -273,4 +335,6 @@ def test_specforges_dspark_is_read_where_its_slot_layout_is_stated(released: Cal
 def test_deepspecs_layout_has_no_gru_head(make_parts: Callable, tmp_path: Path):
     backbone, gru, target = make_parts()
     with pytest.raises(CheckpointError, match="no GRU head"):
-        save_drafter(tmp_path / "d", backbone, gru, tables=(target.embed_weight, target.lm_head_weight))
+        save_drafter(
+            tmp_path / "d", backbone, gru, tables=(target.embed_weight, target.lm_head_weight)
+        )

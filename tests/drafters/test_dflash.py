@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from dartree_exp.drafters.checkpoint import load_drafter, save_drafter
-from dartree_exp.drafters.dflash import DFlashDrafter
+from dartree_exp.drafters.dflash.checkpoint import load_drafter, save_drafter
+from dartree_exp.drafters.dflash.session import DFlashDrafter
 
 
 def propose(drafter: DFlashDrafter, seed: int = 3) -> list[Any]:
@@ -18,7 +18,9 @@ def propose(drafter: DFlashDrafter, seed: int = 3) -> list[Any]:
     generator = torch.Generator().manual_seed(seed)
     session, start, blocks = drafter.session([]), 0, []
     for count in (7, 1, 4):
-        features = torch.randn(count, 64, generator=generator, dtype=torch.float64).to(drafter.backbone.fc.weight.dtype)
+        features = torch.randn(count, 64, generator=generator, dtype=torch.float64).to(
+            drafter.backbone.fc.weight.dtype
+        )
         start += count
         blocks.append(session.propose(features, 5 + count, start))
     return blocks
@@ -37,7 +39,9 @@ def test_features_must_reach_the_root(make_parts: Callable):
     backbone, _, target = make_parts()
     session = DFlashDrafter("d", target, backbone).session([])
     session.propose(torch.zeros(7, 64), 1, 7)
-    with pytest.raises(ValueError, match="features of 3 tokens are needed to reach position 10, got 2"):
+    with pytest.raises(
+        ValueError, match="features of 3 tokens are needed to reach position 10, got 2"
+    ):
         session.propose(torch.zeros(2, 64), 1, 10)
     with pytest.raises(ValueError, match="got none"):
         session.propose(None, 1, 10)
@@ -54,7 +58,9 @@ def test_blocks_past_the_position_range_are_refused(make_parts: Callable):
 
 
 @pytest.mark.parametrize("shift_label", [True, False])
-def test_without_head_only_the_head_differs(make_parts: Callable, tmp_path: Path, shift_label: bool):
+def test_without_head_only_the_head_differs(
+    make_parts: Callable, tmp_path: Path, shift_label: bool
+):
     backbone, head, target = make_parts(shift_label=shift_label)
     save_drafter(tmp_path, backbone, head)
     domino, dflash = load_drafter(tmp_path, target), load_drafter(tmp_path, target, use_head=False)
@@ -88,7 +94,9 @@ def test_restricted_vocabulary_equals_the_full_one_with_the_rest_at_minus_infini
             state = drafter.head.advance(prepared, state, 1, torch.tensor([0, 0]), ids[0, :2])
             correction = drafter.head.correction(prepared, state, 2)
             every = drafter.head.prepare(block, torch.arange(40).expand(6, 40))
-            torch.testing.assert_close(correction, drafter.head.correction(every, state, 2)[:, ids[1]])
+            torch.testing.assert_close(
+                correction, drafter.head.correction(every, state, 2)[:, ids[1]]
+            )
 
 
 def test_prefix_depths_are_not_corrected_but_read(make_parts: Callable):
@@ -97,10 +105,15 @@ def test_prefix_depths_are_not_corrected_but_read(make_parts: Callable):
     block = propose(drafter)[0]
     ids = torch.arange(8).expand(6, 8)
     prepared, root = head.prepare(block, ids), head.start(5)
-    states = [head.advance(prepared, root, 1, torch.zeros(1, dtype=torch.int64), torch.tensor([t])) for t in (1, 2)]
+    states = [
+        head.advance(prepared, root, 1, torch.zeros(1, dtype=torch.int64), torch.tensor([t]))
+        for t in (1, 2)
+    ]
     assert all(not head.correction(prepared, states[0], depth).any() for depth in (1, 2))
     assert head.correction(prepared, states[0], 3).all()
-    assert not torch.allclose(head.correction(prepared, states[0], 3), head.correction(prepared, states[1], 3))
+    assert not torch.allclose(
+        head.correction(prepared, states[0], 3), head.correction(prepared, states[1], 3)
+    )
 
 
 def test_advance_takes_the_parent_rows(make_parts: Callable):
@@ -109,8 +122,13 @@ def test_advance_takes_the_parent_rows(make_parts: Callable):
     prepared = head.prepare(block, torch.arange(8).expand(6, 8))
     zero = torch.tensor([0])
     one, two = (head.advance(prepared, head.start(5), 1, zero, torch.tensor([t])) for t in (1, 2))
-    both = head.advance(prepared, torch.cat([one, two]), 2, torch.tensor([1, 0, 1]), torch.tensor([7, 7, 3]))
-    alone = [head.advance(prepared, state, 2, zero, torch.tensor([t])) for state, t in ((two, 7), (one, 7), (two, 3))]
+    both = head.advance(
+        prepared, torch.cat([one, two]), 2, torch.tensor([1, 0, 1]), torch.tensor([7, 7, 3])
+    )
+    alone = [
+        head.advance(prepared, state, 2, zero, torch.tensor([t]))
+        for state, t in ((two, 7), (one, 7), (two, 3))
+    ]
     torch.testing.assert_close(both, torch.cat(alone), atol=1e-12, rtol=1e-12)
     assert not torch.allclose(both[0], both[1])
 
@@ -121,7 +139,9 @@ def test_tabulated_reads_equal_products(make_parts: Callable):
     state = head.bind(target.embed_weight).start(7)
     direct = head.advance(None, state, 1, parent, kept)
     head.bind(target.embed_weight, kept)
-    torch.testing.assert_close(head.advance(None, state, 1, parent, kept), direct, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(
+        head.advance(None, state, 1, parent, kept), direct, atol=1e-12, rtol=1e-12
+    )
     torch.testing.assert_close(head.start(7), state)  # The root may be any token.
     with pytest.raises(IndexError):
         head.advance(None, state, 1, parent[:1], torch.tensor([4]))
@@ -131,7 +151,9 @@ def test_drafting_leaves_modules_trainable(make_parts: Callable):
     """A trainer validates with the modules it is training."""
     backbone, head, target = make_parts()
     propose(DFlashDrafter("d", target, backbone, head, torch.tensor([1, 2])))
-    assert all(weight.requires_grad for module in (backbone, head) for weight in module.parameters())
+    assert all(
+        weight.requires_grad for module in (backbone, head) for weight in module.parameters()
+    )
 
 
 def test_an_unbound_head_says_so(make_parts: Callable):
@@ -150,7 +172,10 @@ def test_binding_adds_nothing_to_the_state_dict(make_parts: Callable):
 def test_a_drafter_may_live_in_another_dtype(make_parts: Callable, tmp_path: Path):
     backbone, head, target = make_parts(torch.float32)
     save_drafter(tmp_path, backbone, head)
-    same, narrow = load_drafter(tmp_path, target), load_drafter(tmp_path, target, dtype=torch.bfloat16)
+    same, narrow = (
+        load_drafter(tmp_path, target),
+        load_drafter(tmp_path, target, dtype=torch.bfloat16),
+    )
     assert narrow.backbone.fc.weight.dtype == torch.bfloat16
     features = torch.randn(9, 64)
     a, b = (d.session([]).propose(features, 3, 9) for d in (same, narrow))

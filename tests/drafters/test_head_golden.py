@@ -1,4 +1,6 @@
-"""Domino's head and whole Domino checkpoints against the reference vectors (golden family `domino_head`)."""
+"""Domino's head and whole Domino checkpoints against the reference vectors (golden family
+`domino_head`).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from drafter_support import greedy_chain
 from safetensors.torch import load_file
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.checkpoint import load_drafter
-from dartree_exp.drafters.dflash_config import read_config
-from dartree_exp.drafters.gru import GRUHead
-from dartree_exp.drafters.heads import make_head
+from dartree_exp.drafters.dflash.checkpoint import load_drafter
+from dartree_exp.drafters.dflash.config import read_config
+from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.head import make_head
 from dartree_exp.drafters.tensor_files import LEGACY_PREFIX
 
 HEAD_CASES = [
@@ -31,16 +33,22 @@ FULL_CASES = ["full_shift0_prefix0_b8", "full_shift1_prefix1_b8"]
 
 
 def test_every_case_of_the_family_is_run(shared):
-    assert sorted(p.stem for p in (shared / "golden" / "domino_head").glob("*.json")) == sorted(HEAD_CASES + FULL_CASES)
+    assert sorted(p.stem for p in (shared / "golden" / "domino_head").glob("*.json")) == sorted(
+        HEAD_CASES + FULL_CASES
+    )
 
 
 def read_head(case: Any) -> GRUHead:
-    """The golden head cases store the head's tensors only, so the checkpoint reader does not apply."""
+    """The golden head cases store the head's tensors only, so the checkpoint reader does not
+    apply.
+    """
     config = read_config(case.checkpoint)
     head = make_head(config.head, config.hidden_size, config.vocab_size)
     assert isinstance(head, GRUHead)
     tensors = load_file(case.checkpoint / "head.safetensors")
-    head.load_state_dict({k.removeprefix(LEGACY_PREFIX): v for k, v in tensors.items()}, assign=True)
+    head.load_state_dict(
+        {k.removeprefix(LEGACY_PREFIX): v for k, v in tensors.items()}, assign=True
+    )
     return head.requires_grad_(False).bind(case.arrays["target.embed_tokens.weight"])
 
 
@@ -48,7 +56,10 @@ def read_head(case: Any) -> GRUHead:
 def test_greedy_chains(golden: Callable, name: str):
     case = golden("domino_head", name)
     head, arrays, params = read_head(case), case.arrays, case.spec["params"]
-    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    tolerance = {
+        "atol": case.spec["tolerance"]["logits_atol"],
+        "rtol": case.spec["tolerance"]["logits_rtol"],
+    }
     skip = params["block_size"] - params["num_drafts"]
     for n in range(params["num_blocks"]):
         block = Block(arrays["hidden"][n, skip:], arrays["base_logits"][n, skip:].float(), None)
@@ -66,14 +77,22 @@ def test_gathered_candidates_give_the_same_corrections(golden: Callable, name: s
     skip = params["block_size"] - params["num_drafts"]
     block = Block(arrays["hidden"][0, skip:], arrays["base_logits"][0, skip:].float(), None)
     root, k = int(arrays["block_ids"][0, 0]), 4
-    assert head.prepare(block, torch.zeros(params["num_drafts"], k, dtype=torch.int64)).output.rows is not None
+    assert (
+        head.prepare(block, torch.zeros(params["num_drafts"], k, dtype=torch.int64)).output.rows
+        is not None
+    )
     chain, logits = greedy_chain(head, block, root, k)
     seen = logits.isfinite()
     assert seen.sum() == k * params["num_drafts"]
     expected = arrays["greedy_chain_logits"][0].float()
-    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    tolerance = {
+        "atol": case.spec["tolerance"]["logits_atol"],
+        "rtol": case.spec["tolerance"]["logits_rtol"],
+    }
     for depth in range(params["num_drafts"]):  # While the two chains agree, so do their logits.
-        torch.testing.assert_close(logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance)
+        torch.testing.assert_close(
+            logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance
+        )
         if chain[: depth + 2] != arrays["greedy_chain"][0, : depth + 2].tolist():
             break
 
@@ -82,7 +101,10 @@ def test_gathered_candidates_give_the_same_corrections(golden: Callable, name: s
 def test_teacher_forced_pass(golden: Callable, name: str):
     case = golden("domino_head", name)
     head, arrays, params = read_head(case), case.arrays, case.spec["params"]
-    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    tolerance = {
+        "atol": case.spec["tolerance"]["logits_atol"],
+        "rtol": case.spec["tolerance"]["logits_rtol"],
+    }
     ids = arrays["block_ids"]
     embeds = arrays["target.embed_tokens.weight"][ids]
     drafts, skip = params["num_drafts"], params["block_size"] - params["num_drafts"]
@@ -102,14 +124,23 @@ def test_whole_checkpoints_over_rounds(golden: Callable, name: str):
     drafter = load_drafter(case.checkpoint, case.target(num_layers=6))
     assert drafter.head is not None and drafter.num_drafts == case.spec["params"]["num_drafts"]
     session = drafter.session([])
-    tolerance = {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    tolerance = {
+        "atol": case.spec["tolerance"]["logits_atol"],
+        "rtol": case.spec["tolerance"]["logits_rtol"],
+    }
     for r, line in enumerate(case.spec["rounds"]):
-        arrays = {key.split(".", 1)[1]: value for key, value in case.arrays.items() if key.startswith(f"round{r}.")}
+        arrays = {
+            key.split(".", 1)[1]: value
+            for key, value in case.arrays.items()
+            if key.startswith(f"round{r}.")
+        }
         root = int(arrays["root_token"])
         block = session.propose(arrays["target_hidden"][0], root, line["start"])
         torch.testing.assert_close(block.hidden, arrays["draft_hidden"], **tolerance)
         torch.testing.assert_close(block.logits, arrays["base_logits"], **tolerance)
-        torch.testing.assert_close(drafter.head.start(root)[0], arrays["root_gru_state"], **tolerance)
+        torch.testing.assert_close(
+            drafter.head.start(root)[0], arrays["root_gru_state"], **tolerance
+        )
         chain, logits = greedy_chain(drafter.head, block, root, None)
         assert chain == arrays["greedy_chain"].tolist()
         torch.testing.assert_close(logits, arrays["greedy_chain_logits"], **tolerance)
@@ -146,7 +177,13 @@ def test_control_the_other_slot_layout_is_caught(golden: Callable, tmp_path):
     case = golden("domino_head", "full_shift1_prefix1_b8")
     for file in case.checkpoint.iterdir():
         text = file.read_bytes()
-        (tmp_path / file.name).write_bytes(text.replace(b'"shift_label": true', b'"shift_label": false'))
+        (tmp_path / file.name).write_bytes(
+            text.replace(b'"shift_label": true', b'"shift_label": false')
+        )
     session = load_drafter(tmp_path, case.target(num_layers=6)).session([])
-    block = session.propose(case.arrays["round0.target_hidden"][0], int(case.arrays["round0.root_token"]), 9)
-    assert not torch.allclose(block.logits, case.arrays["round0.base_logits"][:7], atol=5e-5, rtol=1e-4)
+    block = session.propose(
+        case.arrays["round0.target_hidden"][0], int(case.arrays["round0.root_token"]), 9
+    )
+    assert not torch.allclose(
+        block.logits, case.arrays["round0.base_logits"][:7], atol=5e-5, rtol=1e-4
+    )

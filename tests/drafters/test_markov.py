@@ -1,10 +1,12 @@
-"""Markov heads at work: tree states, restricted vocabularies, and drafting equal to teacher forcing."""
+"""Markov heads at work: tree states, restricted vocabularies, and drafting equal to teacher
+forcing.
+"""
 
 import pytest
 import torch
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.markov import MARKOV_HEADS, MarkovHead
+from dartree_exp.drafters.heads.markov import MARKOV_HEADS, MarkovHead
 
 H, V, RANK, D = 12, 30, 5, 6
 
@@ -25,7 +27,10 @@ def test_every_path_of_a_tree_is_corrected_as_teacher_forcing_would(head_type: s
     prepared, state, paths = head.prepare(block, ids), head.start(7), [[7]]
     generator = torch.Generator().manual_seed(4)
     for depth in range(1, D + 1):
-        forced = head(block.hidden.expand(len(paths), D, H), torch.tensor([path + [0] * (D - depth) for path in paths]))
+        forced = head(
+            block.hidden.expand(len(paths), D, H),
+            torch.tensor([path + [0] * (D - depth) for path in paths]),
+        )
         torch.testing.assert_close(
             head.correction(prepared, state, depth), forced[:, depth - 1], atol=1e-12, rtol=1e-12
         )
@@ -36,7 +41,9 @@ def test_every_path_of_a_tree_is_corrected_as_teacher_forcing_would(head_type: s
     assert len({tuple(path) for path in paths}) > 3
 
 
-@pytest.mark.parametrize(("head_type", "reads"), [("vanilla", False), ("gated", False), ("rnn", True)])
+@pytest.mark.parametrize(
+    ("head_type", "reads"), [("vanilla", False), ("gated", False), ("rnn", True)]
+)
 def test_only_the_recurrent_head_remembers_more_than_one_token(head_type: str, reads: bool):
     head, block = make(head_type)
     one, two = (head(block.hidden[None], torch.tensor([[root, 3, 4, 5, 6, 7]])) for root in (1, 2))
@@ -58,4 +65,9 @@ def test_a_restricted_vocabulary_changes_no_correction(head_type: str):
 def test_the_first_slot_is_corrected(head_type: str):
     head, block = make(head_type)
     assert head.pure_draft_prefix_len == 0
-    assert head.correction(head.prepare(block, torch.arange(V).expand(D, V)), head.start(3), 1).abs().min() > 0
+    assert (
+        head.correction(head.prepare(block, torch.arange(V).expand(D, V)), head.start(3), 1)
+        .abs()
+        .min()
+        > 0
+    )

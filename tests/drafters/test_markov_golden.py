@@ -1,4 +1,6 @@
-"""DSpark's heads and whole DeepSpec checkpoints against the reference vectors (golden family `dspark_heads`)."""
+"""DSpark's heads and whole DeepSpec checkpoints against the reference vectors (golden family
+`dspark_heads`).
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from safetensors.torch import load_file
 from dartree_exp.budgets.confidence import ConfidenceBudget
 from dartree_exp.budgets.policy import RoundState
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.checkpoint import EMBED, LM_HEAD, load_drafter
-from dartree_exp.drafters.confidence import ConfidenceHead, bind_confidence, make_confidence
-from dartree_exp.drafters.dflash_config import read_config
-from dartree_exp.drafters.heads import make_head
-from dartree_exp.drafters.markov import MarkovHead
+from dartree_exp.drafters.dflash.checkpoint import EMBED, LM_HEAD, load_drafter
+from dartree_exp.drafters.dflash.config import read_config
+from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
+from dartree_exp.drafters.heads.head import make_head
+from dartree_exp.drafters.heads.markov import MarkovHead
 from dartree_exp.trees.tree import Ledger
 
 HEAD_CASES = [
@@ -40,38 +42,52 @@ def test_every_case_of_the_family_is_run(shared):
 
 
 def read_head(case: Any) -> tuple[MarkovHead, ConfidenceHead | None]:
-    """The golden head cases store the heads' tensors only (and an lm_head), so the checkpoint reader does not apply."""
+    """The golden head cases store the heads' tensors only (and an lm_head), so the checkpoint
+    reader does not apply.
+    """
     config = read_config(case.checkpoint)
     head = make_head(config.head, config.hidden_size, config.vocab_size)
-    assert isinstance(head, MarkovHead) and head.head_type == case.spec["params"]["markov_head_type"]
+    assert (
+        isinstance(head, MarkovHead) and head.head_type == case.spec["params"]["markov_head_type"]
+    )
     confidence = make_confidence(config.head, config.hidden_size)
     tensors = load_file(case.checkpoint / "head.safetensors")
     del tensors["lm_head.weight"]
     for module in (head, confidence):
         if module is not None:
             keys = [key for key in tensors if key.startswith(module.key_prefix)]
-            module.load_state_dict({key.removeprefix(module.key_prefix): tensors.pop(key) for key in keys}, assign=True)
+            module.load_state_dict(
+                {key.removeprefix(module.key_prefix): tensors.pop(key) for key in keys}, assign=True
+            )
             module.requires_grad_(False)
     assert not tensors
     return head, bind_confidence(confidence, head)
 
 
 def tolerance(case: Any) -> dict[str, float]:
-    return {"atol": case.spec["tolerance"]["logits_atol"], "rtol": case.spec["tolerance"]["logits_rtol"]}
+    return {
+        "atol": case.spec["tolerance"]["logits_atol"],
+        "rtol": case.spec["tolerance"]["logits_rtol"],
+    }
 
 
 def block_of(case: Any, n: int) -> Block:
     return Block(case.arrays["hidden"][n], case.arrays["base_logits"][n].float(), None)
 
 
-def proposal_lengths(confidence: ConfidenceHead, block: Block, chain: list[int], thresholds: list[float]) -> list[int]:
+def proposal_lengths(
+    confidence: ConfidenceHead, block: Block, chain: list[int], thresholds: list[float]
+) -> list[int]:
     """Nodes that the confidence budget leaves of a chain (root first)."""
     ledger, only = Ledger(chain[0], torch.device("cpu")), torch.zeros(1, dtype=torch.int64)
     for token in chain[1:]:
         ledger.add_level(only, torch.tensor([token]), torch.zeros(1), only)
     tree = ledger.tree()
     state = RoundState(0, 5, block)
-    return [ConfidenceBudget(99, threshold, confidence).trim(state, tree).num_nodes for threshold in thresholds]
+    return [
+        ConfidenceBudget(99, threshold, confidence).trim(state, tree).num_nodes
+        for threshold in thresholds
+    ]
 
 
 @pytest.mark.parametrize("name", HEAD_CASES)
@@ -86,8 +102,12 @@ def test_greedy_chains(golden: Callable, name: str):
             if k is None:
                 assert chain[1:] == case.arrays["greedy_chain"][n].tolist()
                 assert seen.all()
-            for depth in range(len(chain) - 1):  # with candidates, logits agree as long as the chains do
-                torch.testing.assert_close(logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance(case))
+            for depth in range(
+                len(chain) - 1
+            ):  # with candidates, logits agree as long as the chains do
+                torch.testing.assert_close(
+                    logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance(case)
+                )
                 if chain[1 : depth + 2] != case.arrays["greedy_chain"][n, : depth + 1].tolist():
                     break
 
@@ -100,9 +120,15 @@ def test_teacher_forced_pass(golden: Callable, name: str):
     expected = case.arrays["teacher_forced_logits"].float() - case.arrays["base_logits"].float()
     torch.testing.assert_close(head(hidden, tokens).float(), expected, **tolerance(case))
     columns = torch.tensor([3, 0, 41])
-    torch.testing.assert_close(head(hidden, tokens, columns).float(), expected[..., columns], **tolerance(case))
+    torch.testing.assert_close(
+        head(hidden, tokens, columns).float(), expected[..., columns], **tolerance(case)
+    )
     slots = torch.tensor([tokens.shape[1] - 1, 0]).expand(len(tokens), 2)
-    picked = hidden if head.reads_block else hidden.gather(1, slots[..., None].expand(-1, -1, hidden.shape[-1]))
+    picked = (
+        hidden
+        if head.reads_block
+        else hidden.gather(1, slots[..., None].expand(-1, -1, hidden.shape[-1]))
+    )
     some, every = head.codes(picked, tokens, slots), head.codes(hidden, tokens)
     torch.testing.assert_close(some, every[:, [tokens.shape[1] - 1, 0]])
 
@@ -113,12 +139,21 @@ def test_confidence(golden: Callable, name: str):
     _, confidence = read_head(case)
     arrays, expected = case.arrays, case.spec["expected"]
     logits = confidence(arrays["hidden"], arrays["prev_token_ids"])
-    torch.testing.assert_close(logits.float(), arrays["teacher_forced_confidence_logits"].float(), **tolerance(case))
+    torch.testing.assert_close(
+        logits.float(), arrays["teacher_forced_confidence_logits"].float(), **tolerance(case)
+    )
     for n, lengths in enumerate(expected["proposal_length_per_block_and_threshold"]):
         chain = [int(arrays["prev_token_ids"][n, 0]), *arrays["greedy_chain"][n].tolist()]
         logits = confidence(arrays["hidden"][n], torch.tensor(chain[:-1]))
-        torch.testing.assert_close(logits.float(), arrays["chain_confidence_logits"][n].float(), **tolerance(case))
-        assert proposal_lengths(confidence, block_of(case, n), chain, expected["confidence_thresholds"]) == lengths
+        torch.testing.assert_close(
+            logits.float(), arrays["chain_confidence_logits"][n].float(), **tolerance(case)
+        )
+        assert (
+            proposal_lengths(
+                confidence, block_of(case, n), chain, expected["confidence_thresholds"]
+            )
+            == lengths
+        )
 
 
 @pytest.mark.parametrize("name", FULL_CASES)
@@ -130,7 +165,11 @@ def test_whole_checkpoints_over_rounds(golden: Callable, make_stub: Callable, na
     assert (drafter.head is None) == (case.spec["params"]["markov_rank"] == 0)
     session = drafter.session([])
     for r, line in enumerate(case.spec["rounds"]):
-        arrays = {key.split(".", 1)[1]: value for key, value in case.arrays.items() if key.startswith(f"round{r}.")}
+        arrays = {
+            key.split(".", 1)[1]: value
+            for key, value in case.arrays.items()
+            if key.startswith(f"round{r}.")
+        }
         block = session.propose(arrays["target_hidden"][0], line["root_token"], line["start"])
         torch.testing.assert_close(block.hidden, arrays["hidden"][0], **tolerance(case))
         torch.testing.assert_close(block.logits, arrays["base_logits"][0], **tolerance(case))
@@ -143,7 +182,9 @@ def test_whole_checkpoints_over_rounds(golden: Callable, make_stub: Callable, na
         proposals = line["proposals"]
         assert all(chain[: len(p["verify_input_ids"])] == p["verify_input_ids"] for p in proposals)
         if drafter.confidence is not None:
-            found = proposal_lengths(drafter.confidence, block, chain, [p["threshold"] for p in proposals])
+            found = proposal_lengths(
+                drafter.confidence, block, chain, [p["threshold"] for p in proposals]
+            )
             assert found == [p["draft_token_count"] for p in proposals]
 
 

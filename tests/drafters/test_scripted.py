@@ -12,9 +12,9 @@ import torch
 
 from dartree_exp.config.schema import DrafterConfig
 from dartree_exp.drafters import load_drafter
-from dartree_exp.drafters.checkpoint import save_drafter
-from dartree_exp.drafters.dflash_config import CheckpointError
-from dartree_exp.drafters.scripted import ScriptedDrafter
+from dartree_exp.drafters.dflash.checkpoint import save_drafter
+from dartree_exp.drafters.dflash.config import CheckpointError
+from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.errors import ConfigError
 from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.sampling import Sampler
@@ -47,18 +47,31 @@ def test_oracle_proposes_what_the_target_emits(target, sampler: Sampler):
 
 
 def test_draws_differ_from_greedy_text(target):
-    assert plain(target, Sampler(), 14) != plain(target, Sampler(temperature=1.0, seed=3, sample_id="a"), 14)
+    assert plain(target, Sampler(), 14) != plain(
+        target, Sampler(temperature=1.0, seed=3, sample_id="a"), 14
+    )
 
 
 def test_adversarial_ranks_the_target_last(target):
     ids = plain(target, Sampler(), 8)
-    block = ScriptedDrafter("adversarial", target, 5).session(PROMPT).propose(None, ids[1], len(PROMPT) + 1)
+    block = (
+        ScriptedDrafter("adversarial", target, 5)
+        .session(PROMPT)
+        .propose(None, ids[1], len(PROMPT) + 1)
+    )
     assert block.logits.argmin(-1).tolist() == ids[2:7]
 
 
 def test_random_depends_on_seed_prompt_and_position_only(target):
-    def logits(seed: int = 0, prompt: list[int] = PROMPT, start: int = 7, root: int = 3) -> torch.Tensor:
-        return ScriptedDrafter("random", target, 4, seed).session(prompt).propose(None, root, start).logits
+    def logits(
+        seed: int = 0, prompt: list[int] = PROMPT, start: int = 7, root: int = 3
+    ) -> torch.Tensor:
+        return (
+            ScriptedDrafter("random", target, 4, seed)
+            .session(prompt)
+            .propose(None, root, start)
+            .logits
+        )
 
     same = logits()
     assert torch.equal(same, logits()) and torch.equal(same, logits(root=8))
@@ -82,7 +95,12 @@ def config(**changes) -> DrafterConfig:
 @pytest.mark.parametrize("name", ["oracle", "random", "adversarial"])
 def test_scripted_drafters_by_name(target, name: str):
     drafter = load_drafter(config(name=name, num_drafts=3), target)
-    assert (drafter.name, drafter.num_drafts, drafter.head, drafter.target_layer_ids) == (name, 3, None, ())
+    assert (drafter.name, drafter.num_drafts, drafter.head, drafter.target_layer_ids) == (
+        name,
+        3,
+        None,
+        (),
+    )
     assert drafter.weights_sha256 is None and drafter.max_positions == target.max_positions
     with pytest.raises(ConfigError, match=r"drafter\.num_drafts = null"):
         load_drafter(config(name=name), target)
@@ -108,7 +126,12 @@ def test_checkpoints_shipped_with_a_package(make_parts: Callable, tmp_path: Path
     save_drafter(package / "inner" / "d", backbone, head)
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert load_drafter(config(name="domino", head="gru", path="pkg://pretend_weights/inner/d"), stub).head is not None
+    assert (
+        load_drafter(
+            config(name="domino", head="gru", path="pkg://pretend_weights/inner/d"), stub
+        ).head
+        is not None
+    )
     with pytest.raises(CheckpointError, match="no such folder in the installed package"):
         load_drafter(config(name="domino", path="pkg://pretend_weights/inner/e"), stub)
     with pytest.raises(CheckpointError, match="no package pretend_nothing"):
@@ -130,5 +153,8 @@ def test_absent_checkpoints_are_explained(make_parts: Callable, path: str | None
 
 
 def test_configuration_code_imports_drafters_without_torch():
-    code = "import sys, dartree_exp.drafters, dartree_exp.drafters.dflash_config; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, dartree_exp.drafters, dartree_exp.drafters.dflash.config; sys.exit('torch' "
+        "in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

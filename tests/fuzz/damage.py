@@ -1,4 +1,6 @@
-"""Damages of a file, drawn by hypothesis: bytes, JSON values, and things other than files in its place."""
+"""Damages of a file, drawn by hypothesis: bytes, JSON values, and things other than files in its
+place.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,24 @@ from dartree_exp.errors import UserError
 
 DEEP = "@deep@"  # stands for a nesting that json.dumps could not write
 ODD = [
-    *(None, True, False, -1, 0, 1, 7, 2**31, 2**63, -(2**63), 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf")),
+    *(
+        None,
+        True,
+        False,
+        -1,
+        0,
+        1,
+        7,
+        2**31,
+        2**63,
+        -(2**63),
+        10**400,
+        0.5,
+        -0.0,
+        1e308,
+        float("nan"),
+        float("inf"),
+    ),
     *(
         "",
         " ",
@@ -50,11 +69,15 @@ BYTES: dict[str, Callable[[bytes, int], bytes]] = {
     "empty": lambda old, at: b"",
     "cut": lambda old, at: old[: at % (len(old) + 1)],
     "doubled": lambda old, at: old + old,
-    "flipped bit": lambda old, at: _with(old, at, bytes([old[at % len(old)] ^ (1 << at % 8)]) if old else b""),
+    "flipped bit": lambda old, at: _with(
+        old, at, bytes([old[at % len(old)] ^ (1 << at % 8)]) if old else b""
+    ),
     "byte that is no UTF-8": lambda old, at: _with(old, at, b"\xff"),
     "zero byte": lambda old, at: _with(old, at, b"\x00"),
     "byte order mark": lambda old, at: b"\xef\xbb\xbf" + old,
-    "pointer": lambda old, at: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    "pointer": lambda old, at: (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    ),
     "deep": lambda old, at: b"[" * 100_000,
     "null": lambda old, at: b"null\n",
     "other line": lambda old, at: old + b"{}\n",
@@ -75,10 +98,14 @@ def bounded(examples: int) -> Callable[[Any], Any]:
 
 
 def damages(names: list[str]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    """One or two damages of files with these names; most change a JSON value where a file holds JSON."""
+    """One or two damages of files with these names; most change a JSON value where a file holds
+    JSON.
+    """
     name = st.sampled_from(names)
     small = [n for n in names if n.endswith((".json", ".jsonl", ".yaml"))]
-    value = st.tuples(st.just("value"), st.sampled_from(small or names), RANDOM, st.sampled_from(ODD), RANDOM)
+    value = st.tuples(
+        st.just("value"), st.sampled_from(small or names), RANDOM, st.sampled_from(ODD), RANDOM
+    )
     kinds = st.one_of(
         value,
         value,
@@ -119,11 +146,17 @@ def copy(folder: Path, into: Path) -> Path:
 
 def listing(folder: Path) -> list[str]:
     """Every name below a folder, links not followed."""
-    return sorted(os.path.join(root, name) for root, dirs, files in os.walk(folder) for name in (*dirs, *files))
+    return sorted(
+        os.path.join(root, name)
+        for root, dirs, files in os.walk(folder)
+        for name in (*dirs, *files)
+    )
 
 
 def only_user_errors(call: Callable[[], Any], counts: dict[str, int]) -> Any:
-    """The result; None after a UserError, whose message must be one line. Any other exception is the test's failure."""
+    """The result; None after a UserError, whose message must be one line. Any other exception is
+    the test's failure.
+    """
     try:
         result = call()
     except UserError as error:
@@ -146,7 +179,9 @@ def _with(old: bytes, at: int, new: bytes) -> bytes:
 
 
 def _other_value(old: bytes, name: str, at: int, value: Any, how: int) -> bytes:
-    """JSON, YAML or one line of JSON lines with a value replaced, deleted or renamed; other content is left."""
+    """JSON, YAML or one line of JSON lines with a value replaced, deleted or renamed; other content
+    is left.
+    """
     text = old.decode("utf-8", "replace")
     lines = text.splitlines() if ".jsonl" in name else [text]
     number = at % max(len(lines), 1)

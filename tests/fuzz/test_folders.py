@@ -1,4 +1,6 @@
-"""Drafter and target folders with damaged files: a UserError of one line or a model that works, and nothing left behind."""
+"""Drafter and target folders with damaged files: a UserError of one line or a model that works, and
+nothing left behind.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,31 @@ import torch
 from damage import bounded, check, copy, damages, inflict, listing, only_user_errors
 from hypothesis import given
 
-from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.calibration import CALIBRATION, write_temperatures
-from dartree_exp.drafters.checkpoint import load_drafter, save_drafter, save_head
-from dartree_exp.drafters.confidence import ConfidenceHead
-from dartree_exp.drafters.dflash_config import DFlashConfig
-from dartree_exp.drafters.markov import MarkovHead
+from dartree_exp.drafters.dflash.checkpoint import load_drafter, save_drafter, save_head
+from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.heads.calibration import CALIBRATION, write_temperatures
+from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.markov import MarkovHead
 from dartree_exp.models import registry
 from dartree_exp.models.toy import toy_target
 
 STUB = SimpleNamespace(
-    name="stub", num_layers=4, vocab_size=40, hidden_size=32, dtype=torch.float32, device=torch.device("cpu")
+    name="stub",
+    num_layers=4,
+    vocab_size=40,
+    hidden_size=32,
+    dtype=torch.float32,
+    device=torch.device("cpu"),
 )
 SIZES = DFlashConfig(32, 24, 2, 4, 2, 8, 40, 6, 39, (0, 2), 4, True, max_position_embeddings=128)
 
 
 @pytest.fixture(scope="module")
 def drafters(place: Path) -> Path:
-    """A folder with a backbone and one with a head, a confidence head and temperatures, and one in shards."""
+    """A folder with a backbone and one with a head, a confidence head and temperatures, and one in
+    shards.
+    """
     from safetensors.torch import load_file, save_file
 
     torch.manual_seed(0)
@@ -55,7 +64,12 @@ def drafters(place: Path) -> Path:
 
 DRAFTER_FILES = {
     "whole": ["whole/config.json", "whole/model.safetensors"],
-    "alone": ["alone/config.json", f"alone/{CALIBRATION}", "alone/model.safetensors", "whole/config.json"],
+    "alone": [
+        "alone/config.json",
+        f"alone/{CALIBRATION}",
+        "alone/model.safetensors",
+        "whole/config.json",
+    ],
     "shards": ["shards/config.json", "shards/model.safetensors.index.json", "shards/a.safetensors"],
 }
 
@@ -72,7 +86,11 @@ def test_drafter_folders(place: Path, drafters: Path, kind: str) -> None:
             inflict(scratch, damage)
         before = listing(place)
         drafter: Any = only_user_errors(lambda: load_drafter(scratch / kind, STUB), counts)  # type: ignore[arg-type]
-        if drafter is not None and len(drafter.target_layer_ids) == 2 and drafter.max_positions > 20:
+        if (
+            drafter is not None
+            and len(drafter.target_layer_ids) == 2
+            and drafter.max_positions > 20
+        ):
             drafter.session([]).propose(torch.ones(4, 64), 7, 4)
         assert listing(place) == before
 
@@ -89,19 +107,30 @@ def target_folder(request: pytest.FixtureRequest, place: Path) -> Path:
 
     folder = place / request.param
     toy_target(request.param, seed=3, layers=2)._model.save_pretrained(folder)
-    words = Tokenizer(WordLevel({"<unk>": 0, "<end>": 1, "user": 2, "hello": 3, "assistant": 4}, unk_token="<unk>"))
+    words = Tokenizer(
+        WordLevel(
+            {"<unk>": 0, "<end>": 1, "user": 2, "hello": 3, "assistant": 4}, unk_token="<unk>"
+        )
+    )
     words.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<end>")
-    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", eos_token="<end>"
+    )
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
+    )
     tokenizer.save_pretrained(folder)
     return folder
 
 
-TARGET_FILES = ["config.json", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+TARGET_FILES = ["config.json", "config.json", "generation_config.json", "tokenizer.json",
+                "tokenizer_config.json",
                 "chat_template.jinja", "model.safetensors"]  # fmt: skip
 
 
-def test_target_folders(place: Path, target_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_target_folders(
+    place: Path, target_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     counts: dict[str, int] = {}
 
     @bounded(50)

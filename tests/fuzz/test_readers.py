@@ -1,7 +1,8 @@
-"""Every reader of what others wrote, with damaged input: a UserError of one line or a result, and nothing left behind.
+"""Every reader of what others wrote, with damaged input: a UserError of one line or a result, and
+nothing left behind.
 
-The same examples in every run (`damage.bounded`); each test says how many there must be of either outcome, so that none can
-pass by refusing, or accepting, everything.
+The same examples in every run (`damage.bounded`); each test says how many there must be of either
+outcome, so that none can pass by refusing, or accepting, everything.
 """
 
 from __future__ import annotations
@@ -66,7 +67,16 @@ ODD_TEXTS = [
         "\x00",
         "é",
     ),
-    *("'$x'", "'$5'", "pkg://os/x", "~nobody/x", "/dev/null", "nobody/nothing", "x" * 5000, "[[1]]"),
+    *(
+        "'$x'",
+        "'$5'",
+        "pkg://os/x",
+        "~nobody/x",
+        "/dev/null",
+        "nobody/nothing",
+        "x" * 5000,
+        "[[1]]",
+    ),
 ]
 KEYS = [key for key, _, _ in knobs()]
 GROUPS = [
@@ -91,7 +101,9 @@ def test_settings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @given(st.lists(OVERRIDE, min_size=1, max_size=2))
     def read(overrides: list[str]) -> None:
         before = listing(place)
-        config = only_user_errors(lambda: compose(["model=toy", "drafter=random", *overrides]), counts)
+        config = only_user_errors(
+            lambda: compose(["model=toy", "drafter=random", *overrides]), counts
+        )
         if config is not None:
             only_user_errors(lambda: check_files(config), counts)
             input_digests(config)
@@ -112,7 +124,9 @@ PROMPT_FILES = {
     "p.json": json.dumps(ROWS).encode(),
     "p.jsonl.gz": gzip.compress(LINES.encode()),
 }
-TEMPLATE = st.one_of(*[st.sampled_from(["$question", "Q: $question\n"])] * 4, st.text("$ax{}", max_size=6))
+TEMPLATE = st.one_of(
+    *[st.sampled_from(["$question", "Q: $question\n"])] * 4, st.text("$ax{}", max_size=6)
+)
 
 
 def benchmark(**changes: Any) -> BenchmarkConfig:
@@ -160,7 +174,10 @@ def test_prompts_in_parquet(place: Path) -> None:
         for damage in found:
             inflict(scratch, damage)
         before = listing(place)
-        only_user_errors(lambda: load_prompts(benchmark(path=str(scratch / "p.parquet"), template="$question")), counts)
+        only_user_errors(
+            lambda: load_prompts(benchmark(path=str(scratch / "p.parquet"), template="$question")),
+            counts,
+        )
         assert listing(place) == before
 
     read()
@@ -178,10 +195,30 @@ def runs(place: Path) -> Path:
             for i, n in enumerate(s.acceptance_lengths)
         ]
         trees = [
-            TreeRecord(s.id, 0, 0, [1, 5, 6], [-1, 0, 0], [0.0, -0.1, -2.0], [0, 0, 1], None, [0, 1], 6, "c", {})
+            TreeRecord(
+                s.id,
+                0,
+                0,
+                [1, 5, 6],
+                [-1, 0, 0],
+                [0.0, -0.1, -2.0],
+                [0, 0, 1],
+                None,
+                [0, 1],
+                6,
+                "c",
+                {},
+            )
             for s in samples
         ]
-        write_run(root / name, samples, method=f"m_{name}", environment=ENVIRONMENT, rounds=rounds, trees=trees)
+        write_run(
+            root / name,
+            samples,
+            method=f"m_{name}",
+            environment=ENVIRONMENT,
+            rounds=rounds,
+            trees=trees,
+        )
     return root
 
 
@@ -209,7 +246,15 @@ def test_run_records(place: Path, runs: Path, capfd: pytest.CaptureFixture[str])
         before = listing(place)
         for run in only_user_errors(lambda: find_runs(scratch), counts):
             only_user_errors(
-                lambda run=run: (run.state, run.samples, run.rounds, run.trees, run.config, run.summary), counts
+                lambda run=run: (
+                    run.state,
+                    run.samples,
+                    run.rounds,
+                    run.trees,
+                    run.config,
+                    run.summary,
+                ),
+                counts,
             )
         assert report([str(scratch)]) in (0, 2)
         assert [name for name in listing(place) if not name.endswith(WRITTEN)] == before

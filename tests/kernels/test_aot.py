@@ -1,4 +1,6 @@
-"""The Triton kernels compile for the GPUs the project names (Ada and Hopper), on a machine without one."""
+"""The Triton kernels compile for the GPUs the project names (Ada and Hopper), on a machine without
+one.
+"""
 
 import json
 import os
@@ -16,7 +18,11 @@ def test_kernels_compile_for_sm_89_and_sm_90(tmp_path):
     environment["TRITON_CACHE_DIR"] = str(tmp_path)  # a cached binary would prove nothing
     script = Path(__file__).with_name("aot_compile.py")
     done = subprocess.run(
-        [sys.executable, script, "89", "90"], env=environment, capture_output=True, text=True, timeout=500
+        [sys.executable, script, "89", "90"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
     )
     assert done.returncode == 0, done.stderr
     built = [json.loads(line) for line in done.stdout.splitlines()]

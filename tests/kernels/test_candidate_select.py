@@ -1,4 +1,6 @@
-"""Candidate selection: torch reference against a Python sort, Triton (interpreter) against the reference."""
+"""Candidate selection: torch reference against a Python sort, Triton (interpreter) against the
+reference.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,10 @@ def by_python(row: list[float], k: int) -> list[int]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(st.integers(-3, 3), min_size=7, max_size=7), min_size=1, max_size=4), st.integers(1, 7))
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=7, max_size=7), min_size=1, max_size=4),
+    st.integers(1, 7),
+)
 def test_reference_is_a_stable_sort(rows, k):
     logits = torch.tensor(rows, dtype=torch.float32)
     values, columns, lse = select.candidate_select(logits, k, logsumexp=True)
@@ -32,7 +37,9 @@ def test_long_rows_take_the_fast_path_and_keep_the_order(ties, monkeypatch):
         logits = logits.round()
     sorted_rows = []
     full_sort = select._sorted_topk
-    monkeypatch.setattr(select, "_sorted_topk", lambda values, k: sorted_rows.append(1) or full_sort(values, k))
+    monkeypatch.setattr(
+        select, "_sorted_topk", lambda values, k: sorted_rows.append(1) or full_sort(values, k)
+    )
     _, columns = select.stable_topk(logits, 64)
     assert columns.tolist() == [by_python(row, 64) for row in logits.tolist()]
     assert bool(sorted_rows) == (ties == "many")
@@ -43,17 +50,26 @@ def test_long_rows_take_the_fast_path_and_keep_the_order(ties, monkeypatch):
 def test_short_lists_are_a_stable_sort(values, k):
     k = min(k, len(values))
     top, index = select.stable_topk(torch.tensor(values, dtype=torch.float32), k)
-    assert index.tolist() == by_python(values, k) and top.tolist() == [values[place] for place in index.tolist()]
+    assert index.tolist() == by_python(values, k) and top.tolist() == [
+        values[place] for place in index.tolist()
+    ]
 
 
 @pytest.mark.parametrize(
     ("head", "k", "tied"),
-    [([3, 2, 2], 3, True), ([3, 2, 2], 2, True), ([3, 2, 1, 1], 2, False), ([1, 0.0, -0.0], 2, True)],
+    [
+        ([3, 2, 2], 3, True),
+        ([3, 2, 2], 2, True),
+        ([3, 2, 1, 1], 2, False),
+        ([1, 0.0, -0.0], 2, True),
+    ],
 )
 def test_only_a_selection_with_ties_is_sorted(head, k, tied, monkeypatch):
     sorted_lists = []
     full_sort = select._sorted_topk
-    monkeypatch.setattr(select, "_sorted_topk", lambda values, k: sorted_lists.append(1) or full_sort(values, k))
+    monkeypatch.setattr(
+        select, "_sorted_topk", lambda values, k: sorted_lists.append(1) or full_sort(values, k)
+    )
     values = [*head, *range(-60, -10)]
     _, index = select.stable_topk(torch.tensor(values, dtype=torch.float32), k)
     assert index.tolist() == by_python(values, k)
@@ -79,10 +95,17 @@ def test_no_rows():
 
 @pytest.mark.parametrize(
     "columns,k,tile,dtype",
-    [(1, 1, 8, torch.float32), (7, 3, 8, torch.bfloat16), (19, 3, 8, torch.float16), (19, 4, 8, torch.float32)],
+    [
+        (1, 1, 8, torch.float32),
+        (7, 3, 8, torch.bfloat16),
+        (19, 3, 8, torch.float16),
+        (19, 4, 8, torch.float32),
+    ],
 )
 def test_triton_equals_the_reference(columns, k, tile, dtype):
-    triton_select = pytest.importorskip("dartree_exp.kernels.candidate_select_triton").candidate_select_triton
+    triton_select = pytest.importorskip(
+        "dartree_exp.kernels.candidate_select_triton"
+    ).candidate_select_triton
     gen = torch.Generator().manual_seed(columns)
     logits = (torch.randn(2, columns, generator=gen) * 3).round().to(dtype)  # ties everywhere
     logits[0, 0] = -0.0
@@ -97,6 +120,8 @@ def test_triton_equals_the_reference(columns, k, tile, dtype):
 
 def test_dispatch_by_device(monkeypatch):
     calls = []
-    monkeypatch.setattr(select, "use_triton", lambda tensor: calls.append(tensor.device.type) or False)
+    monkeypatch.setattr(
+        select, "use_triton", lambda tensor: calls.append(tensor.device.type) or False
+    )
     select.candidate_select(torch.zeros(1, 4), 2)
     assert calls == ["cpu"]

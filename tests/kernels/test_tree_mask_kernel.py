@@ -1,4 +1,6 @@
-"""The tree mask: torch reference against a walk over parents, Triton (interpreter) against the reference."""
+"""The tree mask: torch reference against a walk over parents, Triton (interpreter) against the
+reference.
+"""
 
 import pytest
 import torch
@@ -28,10 +30,16 @@ def test_visibility_is_the_walk_to_the_root(parents):
 
 
 @settings(max_examples=8, deadline=None)
-@given(trees(), st.integers(0, 9), st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.float64]))
+@given(
+    trees(),
+    st.integers(0, 9),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.float64]),
+)
 def test_triton_equals_the_reference(parents, past, dtype):
     triton_mask = pytest.importorskip("dartree_exp.kernels.tree_mask_triton").tree_mask_triton
-    assert torch.equal(triton_mask(parents, past, dtype, tile=8), masks.tree_mask(parents, past, dtype))
+    assert torch.equal(
+        triton_mask(parents, past, dtype, tile=8), masks.tree_mask(parents, past, dtype)
+    )
 
 
 def test_long_chain_needs_every_doubling():

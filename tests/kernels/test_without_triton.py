@@ -26,5 +26,6 @@ def test_torch_path_imports_without_triton():
 
 
 def test_kernels_folder_is_no_package_of_its_own(request):
-    # With an __init__.py, transformers' probe for a package named `kernels` would import it from the repository root.
+    # With an __init__.py, transformers' probe for a package named `kernels` would import it from
+    # the repository root.
     assert not (request.config.rootpath / "kernels" / "__init__.py").exists()

@@ -82,12 +82,16 @@ def test_a_damaged_cache_is_computed_again_and_replaced(cache, read, tmp_path, c
 
 
 @pytest.mark.parametrize("refusal", ["a file", "no space"])
-def test_a_cache_that_cannot_be_written_costs_nothing_but_time(cache, tmp_path, refusal, monkeypatch):
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
+    cache, tmp_path, refusal, monkeypatch
+):
     file = large(tmp_path / "w")
     if refusal == "a file":
         cache.write_text("")
     else:
-        monkeypatch.setattr(digests.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+        monkeypatch.setattr(
+            digests.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left"))
+        )
     assert remembered_sha256(file) == sha256(file)
     assert not cache.is_dir() or not list(cache.iterdir())
 
@@ -95,8 +99,10 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(cache, tmp_path, 
 def test_writers_at_once_leave_a_whole_file_and_no_temporaries(cache, tmp_path):
     files = [str(large(tmp_path / f"w{n}")) for n in range(3)]
     code = (
-        "import sys\nfrom pathlib import Path\nfrom dartree_exp.models import digests\ndigests._SETTLED = -1.0\n"
-        "for _ in range(30):\n    for f in sys.argv[1:]:\n        digests._remember(f, [1, 2, 3, 'a' * 64])\n"
+        "import sys\nfrom pathlib import Path\nfrom dartree_exp.models import "
+        "digests\ndigests._SETTLED = -1.0\n"
+        "for _ in range(30):\n    for f in sys.argv[1:]:\n        digests._remember(f, [1, 2, 3, "
+        "'a' * 64])\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, *files[n:]]) for n in range(3)]
     assert {writer.wait() for writer in writers} == {0}
@@ -118,4 +124,8 @@ def test_one_file_has_its_own_digest_and_several_depend_on_names_and_order(cache
     b.write_text("2")
     assert digest_of_files([a]) == sha256(a)
     lines = f"{sha256(a)}  a\n{sha256(b)}  b\n"
-    assert digest_of_files([a, b]) == hashlib.sha256(lines.encode()).hexdigest() != digest_of_files([b, a])
+    assert (
+        digest_of_files([a, b])
+        == hashlib.sha256(lines.encode()).hexdigest()
+        != digest_of_files([b, a])
+    )

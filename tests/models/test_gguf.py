@@ -7,7 +7,9 @@ from dartree_exp.models.gguf import hf_name, undo_rope_permutation
 
 
 def convert_rows(rows: np.ndarray, heads: int) -> np.ndarray:
-    """What llama.cpp's converter does: within a head, rows 0..half-1 and half..2*half-1 are interleaved."""
+    """What llama.cpp's converter does: within a head, rows 0..half-1 and half..2*half-1 are
+    interleaved.
+    """
     size = rows.shape[0] // heads
     out = np.empty_like(rows)
     for head in range(heads):

@@ -1,4 +1,6 @@
-"""Reference greedy runs of the tiny golden targets, and the embedded model's recorded continuations."""
+"""Reference greedy runs of the tiny golden targets, and the embedded model's recorded
+continuations.
+"""
 
 import json
 from types import SimpleNamespace
@@ -6,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from dartree_exp.engines.target import Target
 from dartree_exp.models.codec import ToyCodec
 from dartree_exp.models.registry import load_model, load_target
-from dartree_exp.models.target import Target
 
 ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto")
 
@@ -24,7 +26,9 @@ def greedy(target, prompt, count):
 def golden_target(folder):
     model = load_model(folder, torch.float32)
     vocab = model.config.vocab_size
-    return Target(model, name=folder.name, tokenizer=ToyCodec(vocab, 0), eos_ids=(), weights_sha256=str)
+    return Target(
+        model, name=folder.name, tokenizer=ToyCodec(vocab, 0), eos_ids=(), weights_sha256=str
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,9 @@ def recorded(shared):
 @pytest.mark.real_model
 def test_embedded_tokenizer(smollm2, recorded):
     for text in recorded["tokenizer"]:
-        assert smollm2.tokenizer.library.encode(text["text"], add_special_tokens=False) == text["ids"]
+        assert (
+            smollm2.tokenizer.library.encode(text["text"], add_special_tokens=False) == text["ids"]
+        )
     for run in recorded["greedy"]:
         message = {"role": "user", "content": run["prompt"]}
         assert smollm2.tokenizer.encode_chat([message]) == run["prompt_ids"]
@@ -95,19 +101,25 @@ def test_embedded_first_logits(smollm2, recorded):
         cache = smollm2.new_cache(len(run["prompt_ids"]))
         top = smollm2.prefill(run["prompt_ids"], cache).logits[-1].topk(5)
         assert top.indices.tolist() == run["first_top5"]["ids"]
-        assert torch.allclose(top.values, torch.tensor(run["first_top5"]["logits"]), rtol=0, atol=1e-3)
+        assert torch.allclose(
+            top.values, torch.tensor(run["first_top5"]["logits"]), rtol=0, atol=1e-3
+        )
 
 
 @pytest.mark.real_model
 def test_embedded_greedy_continuations(smollm2, recorded):
-    """Each recorded token is the argmax after its predecessors: by induction the greedy continuation, in one pass."""
+    """Each recorded token is the argmax after its predecessors: by induction the greedy
+    continuation, in one pass.
+    """
     assert smollm2.eos_ids == (2,)
     for run in recorded["greedy"]:
         prompt, new = run["prompt_ids"], run["new_ids"]
         n = len(new) - 1
         cache = smollm2.new_cache(len(prompt) + n)
         first = int(smollm2.prefill(prompt, cache).logits[-1].argmax())
-        mask = torch.full((1, 1, n, len(prompt) + n), torch.finfo(torch.float32).min).triu(len(prompt) + 1)
+        mask = torch.full((1, 1, n, len(prompt) + n), torch.finfo(torch.float32).min).triu(
+            len(prompt) + 1
+        )
         positions = torch.arange(len(prompt), len(prompt) + n)[None]
         logits = smollm2.verify(torch.tensor(new[:-1]), positions, mask, cache).logits
         assert [first, *logits.argmax(-1).tolist()] == new

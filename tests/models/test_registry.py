@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from dartree_exp.engines.cache import UnsupportedTargetError, check_rewindable
 from dartree_exp.errors import UserError
 from dartree_exp.models import registry
-from dartree_exp.models.cache import UnsupportedTargetError, check_rewindable
 from dartree_exp.models.toy import toy_target
 
 CPU = torch.device("cpu")
@@ -28,8 +28,18 @@ def edit_config(folder, **fields):
 
 def test_a_local_folder_loads_whole(folder):
     target = load(folder)
-    assert (target.name, target.dtype, target.device, target.eos_ids) == ("mine", torch.float32, CPU, (1, 2))
-    assert (target.vocab_size, target.hidden_size, target.num_layers, target.max_positions) == (64, 32, 3, 2048)
+    assert (target.name, target.dtype, target.device, target.eos_ids) == (
+        "mine",
+        torch.float32,
+        CPU,
+        (1, 2),
+    )
+    assert (target.vocab_size, target.hidden_size, target.num_layers, target.max_positions) == (
+        64,
+        32,
+        3,
+        2048,
+    )
     assert target.embed_weight.shape == target.lm_head_weight.shape == (64, 32)
     assert not target.embed_weight.requires_grad
     ids = target.tokenizer.encode_chat([{"role": "user", "content": "hello"}])
@@ -124,7 +134,10 @@ def test_a_tensor_of_another_shape_is_refused(folder):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"]}, "recurrent state"),
+        (
+            {"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"]},
+            "recurrent state",
+        ),
         ({"model_type": "mamba"}, "'mamba' is not supported; supported: llama, qwen3"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rotary scaling"),
         ({"rope_scaling": {"type": "longrope"}, "rope_parameters": None}, "rotary scaling"),
@@ -140,7 +153,9 @@ def test_targets_that_cannot_be_rewound_are_refused_before_weights_are_read(fold
 def test_ordinary_configurations_pass():
     check_rewindable(SimpleNamespace(model_type="llama"))
     check_rewindable(SimpleNamespace(model_type="llama", rope_scaling={"rope_type": "llama3"}))
-    check_rewindable(SimpleNamespace(model_type="qwen3", layer_types=["full_attention"] * 2, rope_scaling=None))
+    check_rewindable(
+        SimpleNamespace(model_type="qwen3", layer_types=["full_attention"] * 2, rope_scaling=None)
+    )
 
 
 def windowed(window):
@@ -162,7 +177,9 @@ def test_a_window_that_is_never_reached_equals_full_attention():
     target, full = windowed(32), toy_target("qwen3", torch.float64)
     prompt = list(range(4, 34))
     cache, reference = target.new_cache(32), full.new_cache(32)
-    assert torch.allclose(target.prefill(prompt, cache).logits, full.prefill(prompt, reference).logits, atol=1e-10)
+    assert torch.allclose(
+        target.prefill(prompt, cache).logits, full.prefill(prompt, reference).logits, atol=1e-10
+    )
     assert torch.allclose(target.step(9, cache), full.step(9, reference), atol=1e-10)
 
 
@@ -177,7 +194,9 @@ def test_names_that_cannot_be_found():
 
 def test_the_toy_target_by_config():
     model = SimpleNamespace(name="toy", path=None, family="qwen3", seed=2)
-    target = registry.load_target(model, SimpleNamespace(device="cpu", dtype="fp64", threads=None, attention="auto"))
+    target = registry.load_target(
+        model, SimpleNamespace(device="cpu", dtype="fp64", threads=None, attention="auto")
+    )
     assert (target.name, target.dtype) == ("toy-qwen3", torch.float64)
     assert target.weights_sha256 == toy_target("qwen3", torch.float64, 2).weights_sha256
 
@@ -186,14 +205,18 @@ def test_threads_are_set():
     before = torch.get_num_threads()
     try:
         model = SimpleNamespace(name="toy", path=None, family=None, seed=0)
-        registry.load_target(model, SimpleNamespace(device="cpu", dtype="fp32", threads=before + 1, attention="auto"))
+        registry.load_target(
+            model, SimpleNamespace(device="cpu", dtype="fp32", threads=before + 1, attention="auto")
+        )
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)
 
 
 def test_dtype_auto_follows_the_hardware(monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": False, "avx512_bf16": True})
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: {"amx_bf16": False, "avx512_bf16": True}
+    )
     assert registry.resolve_dtype("auto", CPU) is torch.bfloat16
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     assert registry.resolve_dtype("auto", CPU) is torch.float32

@@ -27,14 +27,18 @@ def golden(shared):
 
 def test_ids(tokenizer, golden):
     for case in golden["tokenizer"]:
-        assert tokenizer(case["text"], add_special_tokens=False)["input_ids"] == case["ids"], case["text"]
+        assert tokenizer(case["text"], add_special_tokens=False)["input_ids"] == case["ids"], case[
+            "text"
+        ]
         assert tokenizer.decode(case["ids"]) == case["text"]
 
 
 def test_chat_template(tokenizer, golden):
     for case in golden["greedy"]:
         turns = [{"role": "user", "content": case["prompt"]}]
-        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)[
+            "input_ids"
+        ]
         assert list(ids) == case["prompt_ids"]
 
 

@@ -25,13 +25,20 @@ def test_greedy_text_is_no_short_loop(family):
 
 def test_weights_have_a_digest_in_every_dtype():
     """bfloat16 is what engine.dtype=auto takes on some machines."""
-    digests = {toy_target("llama", dtype, layers=1).weights_sha256 for dtype in (torch.bfloat16, torch.float32)}
+    digests = {
+        toy_target("llama", dtype, layers=1).weights_sha256
+        for dtype in (torch.bfloat16, torch.float32)
+    }
     assert len(digests) == 2
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_a_seed_is_one_model_and_another_seed_another(family):
-    first, again, other = toy_target(family, seed=1), toy_target(family, seed=1), toy_target(family, seed=2)
+    first, again, other = (
+        toy_target(family, seed=1),
+        toy_target(family, seed=1),
+        toy_target(family, seed=2),
+    )
     assert first.weights_sha256 == again.weights_sha256 != other.weights_sha256
     double = toy_target(family, torch.float64, seed=1)
     assert torch.equal(double.embed_weight.float(), first.embed_weight)
@@ -55,7 +62,9 @@ def test_codec_ids_are_ordinary_and_depend_on_the_words():
     assert len(first) == 4
     assert all(RESERVED_IDS <= i < 64 for i in first)
     assert first != codec.encode_chat([{"role": "user", "content": "write a song"}])
-    assert first == toy_target(seed=9).tokenizer.encode_chat([{"role": "user", "content": "write a poem"}])
+    assert first == toy_target(seed=9).tokenizer.encode_chat(
+        [{"role": "user", "content": "write a poem"}]
+    )
 
 
 def test_codec_text_grows_with_the_ids_and_drops_special_ones():

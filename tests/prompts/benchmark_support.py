@@ -11,6 +11,8 @@ NAMES = sorted(path.stem for path in CONF.glob("[!_]*.yaml"))
 
 
 def benchmark(name, /, **changes):
-    fields = yaml.safe_load((CONF / "_shared.yaml").read_text()) | yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    fields = yaml.safe_load((CONF / "_shared.yaml").read_text()) | yaml.safe_load(
+        (CONF / f"{name}.yaml").read_text()
+    )
     del fields["defaults"]
     return BenchmarkConfig(**(fields | changes))

@@ -1,4 +1,6 @@
-"""Every public benchmark from local files: counts, templates, the papers' shuffle, fields of hub and original files."""
+"""Every public benchmark from local files: counts, templates, the papers' shuffle, fields of hub
+and original files.
+"""
 
 import json
 import random
@@ -26,16 +28,23 @@ COUNTS = {
 # A row as the hub's data set has it, and the turns it becomes.
 HUB_ROWS = {
     "gsm8k": ({"question": "How many?", "answer": "#### 3"}, ["How many?" + BOXED]),
-    "math500": ({"problem": "Find $x$.", "solution": "", "subject": "Algebra", "level": 1}, ["Find $x$." + BOXED]),
+    "math500": (
+        {"problem": "Find $x$.", "solution": "", "subject": "Algebra", "level": 1},
+        ["Find $x$." + BOXED],
+    ),
     "aime25": ({"problem_idx": 1, "problem": "Find $b$.", "answer": 70}, ["Find $b$." + BOXED]),
     "humaneval": (
         {"task_id": "HumanEval/0", "prompt": "def f():\n"},
         [
-            "Write a solution to the following problem and make sure that it passes the tests:\n```python\ndef f():\n\n```"
+            "Write a solution to the following problem and make sure that it passes the "
+            "tests:\n```python\ndef f():\n\n```"
         ],
     ),
     "mbpp": ({"task_id": 11, "prompt": "Write a python function."}, ["Write a python function."]),
-    "mt_bench": ({"prompt_id": 81, "category": "writing", "prompt": ["One.", "Two."]}, ["One.", "Two."]),
+    "mt_bench": (
+        {"prompt_id": 81, "category": "writing", "prompt": ["One.", "Two."]},
+        ["One.", "Two."],
+    ),
     "alpaca": (
         {"instruction": "Sum up.", "input": "A text.", "output": "", "text": ""},
         ["Sum up.\n\nInput:\nA text."],
@@ -84,10 +93,22 @@ def test_shuffle_is_the_datasets_librarys():
 
 
 def test_the_papers_subset_starts_with_their_records_prompts(shared):
-    """The released decoder's answers show which question came first, second, ... after the seed-0 shuffle."""
+    """The released decoder's answers show which question came first, second, ... after the seed-0
+    shuffle.
+    """
     told = {
-        "gsm8k": [("Carmen", "Samantha"), ("cat", "sausages"), ("Akbar", "Alessandro", "Helene"), ("Hannah",)],
-        "mbpp": [("dictionary",), ("occurrence", "number"), ("maximum product",), ("merge three lists",)],
+        "gsm8k": [
+            ("Carmen", "Samantha"),
+            ("cat", "sausages"),
+            ("Akbar", "Alessandro", "Helene"),
+            ("Hannah",),
+        ],
+        "mbpp": [
+            ("dictionary",),
+            ("occurrence", "number"),
+            ("maximum product",),
+            ("merge three lists",),
+        ],
     }
     for name, words in told.items():
         prompts = load_prompts(benchmark(name, path=str(shared / "data"), limit=len(words)))
@@ -116,7 +137,14 @@ def test_mt_bench_has_two_turns_in_eight_categories(shared):
     assert set(Counter(prompt.category for prompt in prompts).values()) == {10}
     one_each = load_prompts(benchmark("mt_bench", path=str(shared / "data"), limit=8))
     assert len({prompt.category for prompt in one_each}) == 8
-    assert len(load_prompts(benchmark("mt_bench", path=str(shared / "data"), categories=["math", "stem"]))) == 20
+    assert (
+        len(
+            load_prompts(
+                benchmark("mt_bench", path=str(shared / "data"), categories=["math", "stem"])
+            )
+        )
+        == 20
+    )
 
 
 def test_alpacas_input_follows_only_where_there_is_one(tmp_path):
@@ -168,7 +196,10 @@ def write(tmp_path, text, name="test.jsonl"):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"query": "x", "answer": "y"}', r"row 0 of .*test\.jsonl: no field 'question'; it has answer, query"),
+        (
+            '{"query": "x", "answer": "y"}',
+            r"row 0 of .*test\.jsonl: no field 'question'; it has answer, query",
+        ),
         ('{"question": "x"}\n{broken', "line 2: not JSON"),
         ('{"question": "x"}\n["list"]', "line 2: not a JSON object"),
         ("\n\n", "has no rows"),
@@ -185,7 +216,9 @@ def test_bad_files_are_named(tmp_path, text, message):
 def test_missing_paths_are_named(tmp_path):
     with pytest.raises(UserError, match="no such file or folder"):
         load_prompts(benchmark("gsm8k", path=str(tmp_path / "nothing")))
-    with pytest.raises(UserError, match=r"found none of test\.jsonl, gsm8k\.jsonl there or in gsm8k/"):
+    with pytest.raises(
+        UserError, match=r"found none of test\.jsonl, gsm8k\.jsonl there or in gsm8k/"
+    ):
         load_prompts(benchmark("gsm8k", path=str(tmp_path)))
     with pytest.raises(UserError, match="not shipped"):
         load_prompts(benchmark("mini", name="other"))
@@ -193,7 +226,9 @@ def test_missing_paths_are_named(tmp_path):
 
 def test_json_that_is_no_list_or_not_text(tmp_path):
     with pytest.raises(UserError, match=r"a\.json, line 1: not JSON"):
-        load_prompts(benchmark("alpaca", path=write(tmp_path, '{\n"instruction": "x"\n}', "a.json")))
+        load_prompts(
+            benchmark("alpaca", path=write(tmp_path, '{\n"instruction": "x"\n}', "a.json"))
+        )
     (tmp_path / "b.jsonl.gz").write_bytes(b"plainly not gzip")
     with pytest.raises(UserError, match="cannot be read"):
         load_prompts(benchmark("alpaca", path=str(tmp_path / "b.jsonl.gz")))

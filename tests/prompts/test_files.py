@@ -23,7 +23,9 @@ def load(path, content):
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows"])
-@pytest.mark.parametrize("content", [LINES, LIST, BOM + LINES, BOM + LIST, b"\n" + LINES], ids=range(5))
+@pytest.mark.parametrize(
+    "content", [LINES, LIST, BOM + LINES, BOM + LIST, b"\n" + LINES], ids=range(5)
+)
 @pytest.mark.parametrize("packed", [False, True])
 def test_lists_and_lines_are_read_under_any_name(tmp_path, name, content, packed):
     path = tmp_path / (f"{name}.gz" if packed else name)
@@ -70,7 +72,9 @@ def test_a_damaged_item_of_a_list_has_its_number(tmp_path, reason):
         load(tmp_path / "rows.json", b'[{"prompt": "one"}, ' + DAMAGE[reason] + b"]")
 
 
-@pytest.mark.parametrize("content", [b"[", b"[{}", b"[{} {}]", b"[{},]", b"[{}] x", b'[{"prompt": "\xff"}]'])
+@pytest.mark.parametrize(
+    "content", [b"[", b"[{}", b"[{} {}]", b"[{},]", b"[{}] x", b'[{"prompt": "\xff"}]']
+)
 def test_damaged_lists_are_refused(tmp_path, content):
     with pytest.raises(UserError, match=r"rows\.json"):
         load(tmp_path / "rows.json", content)

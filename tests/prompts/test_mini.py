@@ -12,7 +12,8 @@ from benchmark_support import benchmark
 
 from dartree_exp.prompts import load_prompts
 
-# A change of the file is a new version: raise `version` in conf/benchmark/mini.yaml, then this pair.
+# A change of the file is a new version: raise `version` in conf/benchmark/mini.yaml, then this
+# pair.
 PINNED = ("1", "75f6eb3326d2fe3b8f7f3da01fb0ecfa472da888c1eae4380f71486a09d0c45f")
 
 
@@ -36,12 +37,16 @@ def test_sixteen_of_each_category_all_different():
 
 def test_no_training_prompt_is_among_them(shared):
     mine = {normalised(turn) for prompt in load_prompts(benchmark("mini")) for turn in prompt.turns}
-    with gzip.open(shared / "data" / "smollm2_generated" / "greedy_192.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(
+        shared / "data" / "smollm2_generated" / "greedy_192.jsonl.gz", "rt", encoding="utf-8"
+    ) as lines:
         training = [json.loads(line)["prompt"] for line in lines]
     assert len(training) > 9000
     assert not mine & {normalised(prompt) for prompt in training}
     planted = training[17].upper() + " !"
-    assert normalised(planted) in {normalised(prompt) for prompt in training}  # control: a disguised copy is caught
+    assert normalised(planted) in {
+        normalised(prompt) for prompt in training
+    }  # control: a disguised copy is caught
 
 
 @pytest.mark.parametrize("limit", [3, 6, 7, 48, 99])

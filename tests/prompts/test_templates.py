@@ -1,4 +1,6 @@
-"""What a row's fields and a template may be, in every template; each refusal names row and field."""
+"""What a row's fields and a template may be, in every template; each refusal names row and
+field.
+"""
 
 import json
 
@@ -29,7 +31,9 @@ VALUES = {
 
 def load(tmp_path, row, **changes):
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"question": "fine", "other": "fine"}) + "\n" + json.dumps(row) + "\n")
+    path.write_text(
+        json.dumps({"question": "fine", "other": "fine"}) + "\n" + json.dumps(row) + "\n"
+    )
     return load_prompts(benchmark("gsm8k", path=str(path), **changes))
 
 
@@ -39,17 +43,25 @@ def test_a_field_that_is_no_text_is_refused_with_its_row(tmp_path, template, kin
     value, reason = VALUES[kind]
     row = {"question": value, "other": "fine"}
     if template == "appended" and kind in ("null", "empty", "blank"):
-        assert load(tmp_path, row, **TEMPLATES[template])[1].turns == ["fine"]  # as if it were not there
+        assert load(tmp_path, row, **TEMPLATES[template])[1].turns == [
+            "fine"
+        ]  # as if it were not there
     elif template in ("alone", "braced") and kind == "list":
-        assert load(tmp_path, row, **TEMPLATES[template])[1].turns == value  # a turn an item, as MT-Bench
+        assert (
+            load(tmp_path, row, **TEMPLATES[template])[1].turns == value
+        )  # a turn an item, as MT-Bench
     else:
         with pytest.raises(UserError, match=rf"row 1 of .*rows\.jsonl: field 'question' {reason}"):
             load(tmp_path, row, **TEMPLATES[template])
 
 
-@pytest.mark.parametrize(("items", "reason"), [([], "it is empty"), (["a", None], "item 1 is null"), (None, "null")])
+@pytest.mark.parametrize(
+    ("items", "reason"), [([], "it is empty"), (["a", None], "item 1 is null"), (None, "null")]
+)
 def test_turns_that_are_no_texts(tmp_path, items, reason):
-    with pytest.raises(UserError, match=rf"row 1 of .*: field 'turns' is not a list of texts.*{reason}"):
+    with pytest.raises(
+        UserError, match=rf"row 1 of .*: field 'turns' is not a list of texts.*{reason}"
+    ):
         load(tmp_path, {"turns": items})
 
 
@@ -64,15 +76,23 @@ def test_numbers_are_written_out(tmp_path):
 
 
 def test_no_template_and_no_turns(tmp_path):
-    with pytest.raises(UserError, match=r"row 0 of .*: no `turns`, and benchmark\.template is empty"):
+    with pytest.raises(
+        UserError, match=r"row 0 of .*: no `turns`, and benchmark\.template is empty"
+    ):
         load(tmp_path, {"question": "x"}, template="")
 
 
 REFUSED = [
     ("benchmark.template='Solve it.'", r"benchmark\.template='Solve it\.': has no \$field"),
     ("benchmark.template='For $$5.'", r"has no \$field"),
-    ("benchmark.template='It costs $5: $question'", r"the \$ of '\$5: \$questio' begins no .* write \$\$ for a dollar"),
-    ("benchmark.template='$question costs 5$'", r"the \$ of '\$' begins no field's name; write \$\$"),
+    (
+        "benchmark.template='It costs $5: $question'",
+        r"the \$ of '\$5: \$questio' begins no .* write \$\$ for a dollar",
+    ),
+    (
+        "benchmark.template='$question costs 5$'",
+        r"the \$ of '\$' begins no field's name; write \$\$",
+    ),
     ("benchmark.optional='Go on.'", r"benchmark\.optional='Go on\.': has no \$field"),
 ]
 
@@ -101,15 +121,24 @@ def test_a_dollar_sign_is_written_twice(tmp_path):
             "benchmark.template",
             r"$question \nabla \text \boxed{}",
         ),
-        (r"decoding.stop_strings=['\n\n','a\tb',c]", "decoding.stop_strings", ["\n\n", "a\tb", "c"]),
+        (
+            r"decoding.stop_strings=['\n\n','a\tb',c]",
+            "decoding.stop_strings",
+            ["\n\n", "a\tb", "c"],
+        ),
         (r"decoding.stop_strings=[\n]", "decoding.stop_strings", ["\n"]),
     ],
 )
 def test_typed_newlines_and_tabs(override, key, value):
     group, _, name = key.partition(".")
-    assert getattr(getattr(compose(["model=toy", "drafter=random", override]), group), name) == value
+    assert (
+        getattr(getattr(compose(["model=toy", "drafter=random", override]), group), name) == value
+    )
 
 
 def test_yamls_own_backslashes_stay():
     template = compose(["model=toy", "drafter=random", "benchmark=gsm8k"]).benchmark.template
-    assert template == "$question\nPlease reason step by step, and put your final answer within \\boxed{}."
+    assert (
+        template
+        == "$question\nPlease reason step by step, and put your final answer within \\boxed{}."
+    )

@@ -25,7 +25,11 @@ def test_the_stamp_is_json_and_names_versions_machine_and_weights():
     )
     assert json.loads(json.dumps(stamp)) == stamp
     assert stamp["packages"]["torch"].startswith("2.") and stamp["packages"]["dartree_exp"]
-    assert stamp["threads"] == 2 and stamp["weights"] == {"target": "ab"} and stamp["machine"] == {"matmul_ms": 1.5}
+    assert (
+        stamp["threads"] == 2
+        and stamp["weights"] == {"target": "ab"}
+        and stamp["machine"] == {"matmul_ms": 1.5}
+    )
     assert stamp["cpu"]["cores"] >= 1 and stamp["cpu"]["model"]
     assert set(stamp["cpu"]["flags"]) <= set(Path("/proc/cpuinfo").read_text().split())
 
@@ -35,7 +39,10 @@ def test_the_stamp_is_json_and_names_versions_machine_and_weights():
     [
         ({"start": 0.3, "end": 7.0, "cores": 2}, "load 7 on 2 cores"),
         ({"start": 3.14, "end": None, "cores": 2}, "load 3.1 on 2 cores"),
-        ({"start": 2.0, "end": 2.2, "cores": 2}, None),  # two threads of the run itself, on two cores
+        (
+            {"start": 2.0, "end": 2.2, "cores": 2},
+            None,
+        ),  # two threads of the run itself, on two cores
         ({"start": 64.2, "end": 63.0, "cores": 64}, None),
         ({"start": None, "cores": 2}, None),  # a system that keeps no count
         ([7.0, 7.0, 7.0], None),  # an older record
@@ -56,7 +63,9 @@ def test_of_two_loads_the_worst_stays():
     assert worst_load({"start": None, "cores": 2}, {"end": 1.0}) == {"end": 1.0, "cores": 2}
 
 
-@pytest.mark.parametrize(("limit", "cores"), [("150000 100000", 2), ("100000 100000", 1), ("max 100000", 8), ("", 8)])
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("150000 100000", 2), ("100000 100000", 1), ("max 100000", 8), ("", 8)]
+)
 def test_a_containers_limit_counts_as_cores(monkeypatch, tmp_path, limit, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setattr(environment, "_CPU_LIMIT", tmp_path / "cpu.max")
@@ -78,7 +87,9 @@ def test_cpu_without_proc(monkeypatch):
 def test_the_commit_is_only_of_a_checkout_that_tracks_the_files(tmp_path):
     def git(*arguments):
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True
+        )
 
     package = tmp_path / "package"
     package.mkdir()
@@ -97,7 +108,9 @@ def test_the_commit_is_only_of_a_checkout_that_tracks_the_files(tmp_path):
     one = git_commit(package)
     assert (one["commit"], one["dirty"]) == (clean["commit"], True)
     (package / "__init__.py").write_text("2")
-    assert git_commit(package)["changes"] != one["changes"]  # two states between commits are two versions
+    assert (
+        git_commit(package)["changes"] != one["changes"]
+    )  # two states between commits are two versions
 
 
 def test_records_do_not_import_torch():

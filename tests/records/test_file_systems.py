@@ -1,4 +1,6 @@
-"""File systems that are full, read-only, without folder fsync, locks or hard links; and links that point elsewhere."""
+"""File systems that are full, read-only, without folder fsync, locks or hard links; and links that
+point elsewhere.
+"""
 
 import errno
 import fcntl
@@ -30,7 +32,9 @@ def run_in(path, **options):
         folder.done()
 
 
-def test_a_disk_that_fills_at_any_write_is_one_line_and_the_run_goes_on_later(tmp_path, monkeypatch):
+def test_a_disk_that_fills_at_any_write_is_one_line_and_the_run_goes_on_later(
+    tmp_path, monkeypatch
+):
     right, calls = files._write, []
 
     def full(file, data):
@@ -90,10 +94,14 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(RecordError, match=r"no file locks \(No locks available\).*choose an `output`"):
+    with pytest.raises(
+        RecordError, match=r"no file locks \(No locks available\).*choose an `output`"
+    ):
         run_in(tmp_path)
     (tmp_path / LOCK).touch()
-    assert is_locked(tmp_path / LOCK)  # it cannot be told, so nobody calls a running run interrupted
+    assert is_locked(
+        tmp_path / LOCK
+    )  # it cannot be told, so nobody calls a running run interrupted
 
 
 @pytest.mark.parametrize(
@@ -134,7 +142,10 @@ def test_links_in_a_run_folder_are_not_written_through(tmp_path, name, dangling)
 def test_a_link_that_appears_during_a_run_is_not_written_through(tmp_path):
     outside, folder = tmp_path / "outside", tmp_path / "run"
     outside.write_text("mine\n")
-    with pytest.raises(RecordError, match=r"samples\.jsonl is a symbolic link"), opened(folder) as run:
+    with (
+        pytest.raises(RecordError, match=r"samples\.jsonl is a symbolic link"),
+        opened(folder) as run,
+    ):
         (folder / "samples.jsonl").symlink_to(outside)
         (folder / STATUS).unlink()
         (folder / STATUS).symlink_to(outside)

@@ -1,4 +1,6 @@
-"""Going on in a folder: under the same files alone, with everything it lacks decoded again, under which code is said."""
+"""Going on in a folder: under the same files alone, with everything it lacks decoded again, under
+which code is said.
+"""
 
 import json
 
@@ -33,7 +35,8 @@ def test_other_weights_are_refused_unless_forced(tmp_path, done):
     before = status(tmp_path)
     other = {**WEIGHTS, "drafter": "c" * 64}
     with pytest.raises(
-        RecordError, match=r"other files: drafter \(sha256 bbbbbbbbbbbb then, cccccccccccc now\); force"
+        RecordError,
+        match=r"other files: drafter \(sha256 bbbbbbbbbbbb then, cccccccccccc now\); force",
     ):
         opened(tmp_path, inputs=other)
     assert status(tmp_path) == before
@@ -56,7 +59,10 @@ def test_files_that_were_not_at_hand_are_noted_once_they_are(tmp_path):
     with opened(tmp_path, inputs={}) as folder:
         folder.identify({"target": "a" * 64})
         folder.append(sample(), rounds_of(sample()))
-    with opened(tmp_path, inputs={}) as folder, pytest.raises(RecordError, match="other files: target"):
+    with (
+        opened(tmp_path, inputs={}) as folder,
+        pytest.raises(RecordError, match="other files: target"),
+    ):
         folder.identify({"target": "e" * 64})
     with pytest.raises(RecordError, match="other files: target"):
         opened(tmp_path, inputs={"target": "e" * 64})
@@ -67,11 +73,27 @@ def lines(path):
 
 
 CUTS = {
-    "samples cut between lines": ("samples.jsonl", lambda file: file.write_text(lines(file)[0]), {("a", 0)}),
-    "samples cut inside a line": ("samples.jsonl", lambda file: file.write_text(file.read_text()[:-30]), {("a", 0)}),
+    "samples cut between lines": (
+        "samples.jsonl",
+        lambda file: file.write_text(lines(file)[0]),
+        {("a", 0)},
+    ),
+    "samples cut inside a line": (
+        "samples.jsonl",
+        lambda file: file.write_text(file.read_text()[:-30]),
+        {("a", 0)},
+    ),
     "samples gone": ("samples.jsonl", lambda file: file.unlink(), set()),
-    "rounds cut between lines": ("rounds.jsonl", lambda file: file.write_text("".join(lines(file)[:-1])), {("a", 0)}),
-    "rounds cut inside a line": ("rounds.jsonl", lambda file: file.write_text(file.read_text()[:-30]), {("a", 0)}),
+    "rounds cut between lines": (
+        "rounds.jsonl",
+        lambda file: file.write_text("".join(lines(file)[:-1])),
+        {("a", 0)},
+    ),
+    "rounds cut inside a line": (
+        "rounds.jsonl",
+        lambda file: file.write_text(file.read_text()[:-30]),
+        {("a", 0)},
+    ),
     "rounds gone": ("rounds.jsonl", lambda file: file.unlink(), set()),
     "summary gone": ("summary.json", lambda file: file.unlink(), {("a", 0), ("b", 0)}),
 }
@@ -79,7 +101,8 @@ CUTS = {
 
 # A folder of the version before noted the number of samples alone.
 @pytest.mark.parametrize(
-    ("cut", "older"), [*((cut, False) for cut in CUTS), *((cut, True) for cut in CUTS if cut.startswith("samples"))]
+    ("cut", "older"),
+    [*((cut, False) for cut in CUTS), *((cut, True) for cut in CUTS if cut.startswith("samples"))],
 )
 def test_a_done_run_that_lost_records_is_not_done_and_is_completed(tmp_path, cut, older):
     name, damage, left = CUTS[cut]
@@ -115,7 +138,10 @@ def test_rounds_lost_by_a_run_that_was_killed_are_decoded_again(tmp_path):
 
 @pytest.mark.parametrize("planned", [1, 3])
 def test_a_run_with_more_or_fewer_samples_than_planned_is_not_done(tmp_path, planned):
-    with pytest.raises(RecordError, match=f"holds 2 samples and the run has {planned}"), opened(tmp_path) as folder:
+    with (
+        pytest.raises(RecordError, match=f"holds 2 samples and the run has {planned}"),
+        opened(tmp_path) as folder,
+    ):
         folder.expect(planned)
         for name in "ab":
             folder.append(sample(name), rounds_of(sample(name)))
@@ -136,7 +162,12 @@ def stamp(commit, dirty=False, load=1.0, **more):
 
 def test_which_samples_were_made_by_which_code_is_on_record(tmp_path):
     made = iter("abcdef")
-    for environment, count in ((stamp("a"), 2), (stamp("a"), 1), (stamp("b"), 0), (stamp("c", dirty=True), 2)):
+    for environment, count in (
+        (stamp("a"), 2),
+        (stamp("a"), 1),
+        (stamp("b"), 0),
+        (stamp("c", dirty=True), 2),
+    ):
         with opened(tmp_path) as folder:
             folder.write_environment(environment)
             for name in (next(made) for _ in range(count)):
@@ -170,7 +201,10 @@ def test_a_stamp_starts_no_later_than_the_samples_that_are_left(tmp_path):
     (tmp_path / "samples.jsonl").unlink()
     with opened(tmp_path) as folder:
         folder.write_environment(stamp("b"))
-    assert Run(tmp_path).environment["samples_from"] == 0 and "earlier" not in Run(tmp_path).environment
+    assert (
+        Run(tmp_path).environment["samples_from"] == 0
+        and "earlier" not in Run(tmp_path).environment
+    )
 
 
 def test_a_done_run_that_lost_its_trees_says_that_they_are_not_written_again(tmp_path):
@@ -181,5 +215,8 @@ def test_a_done_run_that_lost_its_trees_says_that_they_are_not_written_again(tmp
     held["files"]["trees.jsonl"] = 100
     status_file.write_text(json.dumps(held))
     with opened(tmp_path) as folder:
-        assert "trees.jsonl is not written again" in folder.notes[0] and "force=true" in folder.notes[0]
+        assert (
+            "trees.jsonl is not written again" in folder.notes[0]
+            and "force=true" in folder.notes[0]
+        )
         assert folder.finished_ids() == {(s.id, s.turn) for s in whole.samples}

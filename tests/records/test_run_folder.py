@@ -9,7 +9,16 @@ import sys
 
 import pytest
 
-from dartree_exp.records import FolderBusy, RecordError, RoundRecord, Run, RunFolder, SampleRecord, files, find_runs
+from dartree_exp.records import (
+    FolderBusy,
+    RecordError,
+    RoundRecord,
+    Run,
+    RunFolder,
+    SampleRecord,
+    files,
+    find_runs,
+)
 
 
 def sample(id="p1", turn=0, **changes):
@@ -70,14 +79,20 @@ def status(path):
 def test_a_run_writes_everything_and_reads_back_equal(tmp_path):
     folder_path = tmp_path / "sweep" / "run"
     with opened(folder_path) as folder:
-        assert status(folder_path)["state"] == "RUNNING" and status(folder_path)["pid"] == os.getpid()
+        assert (
+            status(folder_path)["state"] == "RUNNING" and status(folder_path)["pid"] == os.getpid()
+        )
         folder.expect(1)
         folder.write_environment({"device": "cpu"})
         folder.append(sample(), rounds_of(sample()))
         folder.write_summary({"n": 1})
         folder.done()
     run = Run(folder_path)
-    assert run.state == "DONE" and run.status["prompts"] == 1 and run.status["ended"] >= run.status["started"]
+    assert (
+        run.state == "DONE"
+        and run.status["prompts"] == 1
+        and run.status["ended"] >= run.status["started"]
+    )
     assert run.samples == [sample()]
     assert run.rounds == rounds_of(sample())
     assert run.config == {"tree": {"budget": 8}}
@@ -95,12 +110,18 @@ def test_a_done_run_is_skipped_and_forced_away(tmp_path):
     assert status(tmp_path)["state"] == "DONE"
     with opened(tmp_path, force=True) as folder:
         assert not folder.already_done and not folder.finished_ids()
-        assert not (tmp_path / "samples.jsonl").exists() and not (tmp_path / "rounds.jsonl").exists()
+        assert (
+            not (tmp_path / "samples.jsonl").exists() and not (tmp_path / "rounds.jsonl").exists()
+        )
 
 
 @pytest.mark.parametrize(
     ("error", "state"),
-    [(ValueError("broken head"), "FAILED"), (KeyboardInterrupt(), "INTERRUPTED"), (SystemExit(143), "INTERRUPTED")],
+    [
+        (ValueError("broken head"), "FAILED"),
+        (KeyboardInterrupt(), "INTERRUPTED"),
+        (SystemExit(143), "INTERRUPTED"),
+    ],
 )
 def test_an_exception_ends_in_the_status_with_its_traceback(tmp_path, error, state):
     with pytest.raises(type(error)), opened(tmp_path):
@@ -114,7 +135,9 @@ def test_failed_runs_are_not_skipped(tmp_path):
     with opened(tmp_path) as folder:
         folder.append(sample(), rounds_of(sample()))
         folder.fail("1 wrong verdict")
-    assert status(tmp_path)["state"] == "FAILED" and status(tmp_path)["message"] == "1 wrong verdict"
+    assert (
+        status(tmp_path)["state"] == "FAILED" and status(tmp_path)["message"] == "1 wrong verdict"
+    )
     with opened(tmp_path) as folder:
         assert not folder.already_done and folder.finished_ids() == {("p1", 0)}
     assert status(tmp_path)["state"] == "INTERRUPTED"
@@ -129,10 +152,13 @@ def test_another_configuration_is_refused(tmp_path):
 def test_two_processes_never_share_a_folder(tmp_path):
     code = (
         "import sys\nfrom dartree_exp.records import RunFolder, FolderBusy\n"
-        "try:\n    RunFolder.open(sys.argv[1], '', 'hash1')\nexcept FolderBusy as busy:\n    print(busy)\n"
+        "try:\n    RunFolder.open(sys.argv[1], '', 'hash1')\nexcept FolderBusy as busy:\n    "
+        "print(busy)\n"
     )
     with opened(tmp_path):
-        out = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+        out = subprocess.run(
+            [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True
+        )
         assert out.stdout.strip() == f"{tmp_path} is in use by process {os.getpid()}"
         with pytest.raises(FolderBusy):
             opened(tmp_path)
@@ -155,7 +181,9 @@ for number in range(10_000):
 
 def test_kill_9_loses_nothing_and_frees_the_folder(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, tmp_path, os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", KILLED, tmp_path, os.path.dirname(__file__)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     with process:
         while (last := int(process.stdout.readline())) < 20:
@@ -255,7 +283,9 @@ def test_records_that_contradict_themselves_are_refused(tmp_path):
         folder.append(sample(), rounds_of(sample()))
         with pytest.raises(RecordError, match="already recorded"):
             folder.append(sample(), rounds_of(sample()))
-        failed = sample("x", verdict=None, finish=None, error={"type": "NonFiniteLogitsError"}, time={})
+        failed = sample(
+            "x", verdict=None, finish=None, error={"type": "NonFiniteLogitsError"}, time={}
+        )
         folder.append(failed, rounds_of(failed)[:1])
 
 

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dartree_exp.errors import UserError
-from dartree_exp.progress import running_runs
 from dartree_exp.records import RecordError, Run, SampleRecord, find_runs
 from dartree_exp.records.layout import CONFIG, ENVIRONMENT, ROUNDS, SAMPLES, STATUS, SUMMARY, TREES
 from dartree_exp.records.shape import check
 from dartree_exp.report.__main__ import main
-from dartree_exp.watch import overview
+from dartree_exp.sweeps.progress import running_runs
+from dartree_exp.sweeps.watch import overview
 from sample_records import mini_run, recorded_run, write_run
 
 JSON_FILES, LINES = (STATUS, ENVIRONMENT, SUMMARY), (SAMPLES, ROUNDS, TREES)
@@ -60,7 +60,9 @@ def whole(tmp_path_factory):
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -68,7 +70,13 @@ VALUES = st.recursive(
 def places(value, path=()):
     """The path of every part of a JSON value."""
     yield path
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, inner in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield from places(inner, (*path, key))
 
 
@@ -86,17 +94,29 @@ def mutated(value, place, new):
     return changed
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_any_part_may_be_anything(whole, tmp_path_factory, data):
-    """Whatever a part of a record is replaced by, the report of the others stands, and no traceback is seen."""
+    """Whatever a part of a record is replaced by, the report of the others stands, and no traceback
+    is seen.
+    """
     name = data.draw(st.sampled_from([*JSON_FILES, *LINES]))
     content = (whole / "a" / name).read_text() if (whole / "a" / name).exists() else "{}"
-    values = [json.loads(line) for line in content.splitlines()] if name in LINES else json.loads(content)
+    values = (
+        [json.loads(line) for line in content.splitlines()]
+        if name in LINES
+        else json.loads(content)
+    )
     place = data.draw(st.sampled_from(list(places(values))))
     new = data.draw(st.just(Ellipsis) | VALUES) if place else data.draw(VALUES)
     changed = mutated(values, place, new)
-    text = "".join(json.dumps(line) + "\n" for line in changed) if name in LINES and isinstance(changed, list) else None
+    text = (
+        "".join(json.dumps(line) + "\n" for line in changed)
+        if name in LINES and isinstance(changed, list)
+        else None
+    )
     folder = tmp_path_factory.mktemp("spoilt")
     try:
         shutil.copytree(whole, folder, dirs_exist_ok=True)

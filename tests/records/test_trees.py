@@ -1,4 +1,6 @@
-"""Recorded trees: where a path branched, what a line holds, and that a folder with or without them reads well."""
+"""Recorded trees: where a path branched, what a line holds, and that a folder with or without them
+reads well.
+"""
 
 import json
 
@@ -48,7 +50,9 @@ def test_trees_of_a_sample_that_never_came_are_removed_on_resume(tmp_path):
     with open(path / "trees.jsonl", "a") as file:
         file.write(json.dumps(orphan) + "\n" + '{"id": "half')
     with RunFolder.open(path, (path / "config.yaml").read_text(), "hash of run"):
-        assert [json.loads(line)["id"] for line in (path / "trees.jsonl").read_text().splitlines()] == ["a"] * 3
+        assert [
+            json.loads(line)["id"] for line in (path / "trees.jsonl").read_text().splitlines()
+        ] == ["a"] * 3
 
 
 def test_a_stranger_s_tree_is_refused_and_force_removes_all(tmp_path):

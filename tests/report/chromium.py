@@ -1,4 +1,6 @@
-"""A headless Chromium driven by the DevTools protocol over two pipes: no driver, no websocket, no package."""
+"""A headless Chromium driven by the DevTools protocol over two pipes: no driver, no websocket, no
+package.
+"""
 
 import base64
 import itertools
@@ -34,7 +36,9 @@ def binary() -> str | None:
 
 
 class Chromium:
-    """One page of a fresh browser; a context manager. `problems` collects console errors and uncaught exceptions."""
+    """One page of a fresh browser; a context manager. `problems` collects console errors and
+    uncaught exceptions.
+    """
 
     def __init__(self, profile: Path, width: int = 1280, height: int = 900) -> None:
         command = [
@@ -60,12 +64,16 @@ class Chromium:
         self._session: str | None = None
         self.problems: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters):
-        """The result of a protocol method; RuntimeError with the browser's message where it refuses."""
+        """The result of a protocol method; RuntimeError with the browser's message where it
+        refuses.
+        """
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}
         if self._session:
@@ -86,7 +94,9 @@ class Chromium:
 
     def run(self, script: str):
         """Value of a JavaScript expression."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"]["description"])
         return answer["result"].get("value")
@@ -96,7 +106,9 @@ class Chromium:
 
     def screenshot(self, file: Path) -> None:
         """What the window shows, as PNG."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        file.write_bytes(
+            base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        )
 
     def __enter__(self):
         return self
@@ -129,7 +141,9 @@ class Chromium:
             ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
             data = os.read(self._in, 1 << 20) if ready else b""
             if not data:
-                raise RuntimeError("the browser has ended" if ready else f"no answer within {PATIENCE:.0f} s")
+                raise RuntimeError(
+                    "the browser has ended" if ready else f"no answer within {PATIENCE:.0f} s"
+                )
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(line)
@@ -142,7 +156,9 @@ def main() -> None:
         browser.open(page)
         browser.run("document.documentElement.style.scrollBehavior = 'auto'")
         for part in ("top", "plots", "trees"):
-            if browser.run(f"(at = document.getElementById('{part}')) && (at.scrollIntoView(), true)"):
+            if browser.run(
+                f"(at = document.getElementById('{part}')) && (at.scrollIntoView(), true)"
+            ):
                 browser.screenshot(folder / f"report_{part}.png")
 
 

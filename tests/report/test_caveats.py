@@ -1,4 +1,6 @@
-"""Times under load are not valid, cut runs are incomplete, failed runs measure nothing: and the report says so everywhere."""
+"""Times under load are not valid, cut runs are incomplete, failed runs measure nothing: and the
+report says so everywhere.
+"""
 
 import csv
 
@@ -17,7 +19,12 @@ SAID = "times not valid: load 7 on 2 cores"
 
 
 def bold(table):
-    return {(table.headers[i], row[0].values["run"]) for row in table.rows for i, cell in enumerate(row) if cell.best}
+    return {
+        (table.headers[i], row[0].values["run"])
+        for row in table.rows
+        for i, cell in enumerate(row)
+        if cell.best
+    }
 
 
 def folders(sweep):
@@ -49,12 +56,22 @@ def test_load_above_the_cores_makes_times_invalid(environment, said):
 def test_terminal_tables_and_page_say_that_times_are_not_valid(tmp_path, capsys):
     for index, budget in enumerate((16, 64)):
         environment = BUSY if index else {"load": {"start": 0.1, "end": 1.9, "cores": 2}}
-        write_run(tmp_path / f"run{index}", mini_run(2 * index), budget=budget, environment=environment)
-    assert main([str(tmp_path), "--latex", "--published", "--html", str(tmp_path / "page.html")]) == 0
+        write_run(
+            tmp_path / f"run{index}", mini_run(2 * index), budget=budget, environment=environment
+        )
+    assert (
+        main([str(tmp_path), "--latex", "--published", "--html", str(tmp_path / "page.html")]) == 0
+    )
     shown = {path.name: path.read_text() for path in tmp_path.iterdir() if path.is_file()}
     shown |= {f"run {path.name}": path.read_text() for path in (tmp_path / "run1").glob("table.*")}
     shown["terminal"] = capsys.readouterr().out
-    assert {"comparison.md", "comparison.csv", "comparison.tex", "published.md", "run table.md"} <= set(shown)
+    assert {
+        "comparison.md",
+        "comparison.csv",
+        "comparison.tex",
+        "published.md",
+        "run table.md",
+    } <= set(shown)
     for name, text in shown.items():
         assert SAID in text.replace("Times", "times"), name
     assert "not valid" not in (tmp_path / "run0" / "table.md").read_text()
@@ -62,24 +79,43 @@ def test_terminal_tables_and_page_say_that_times_are_not_valid(tmp_path, capsys)
     alarm = f'<p class="alarm" role="alert">dartree_pruned tree.budget=64: {SAID}'
     assert page.index(alarm) < page.index("<h1>")
     rows = {
-        row["folder"]: row for row in csv.DictReader(shown["comparison.csv"].splitlines()) if row["category"] == "all"
+        row["folder"]: row
+        for row in csv.DictReader(shown["comparison.csv"].splitlines())
+        if row["category"] == "all"
     }
     assert {name: row["times"] for name, row in rows.items()} == {"run0": "", "run1": SAID}
-    assert rows["run1"]["speedup_ratio_separable"] == "not comparable" and rows["run1"]["tau_ratio_separable"] == "yes"
+    assert (
+        rows["run1"]["speedup_ratio_separable"] == "not comparable"
+        and rows["run1"]["tau_ratio_separable"] == "yes"
+    )
 
 
 def test_times_under_load_are_never_the_best_nor_ranked(tmp_path):
     for name, environment in (("calm", {}), ("busy", BUSY)):
         for index, budget in enumerate((16, 64)):
-            write_run(tmp_path / name / str(budget), mini_run(2 * index), budget=budget, environment=environment)
+            write_run(
+                tmp_path / name / str(budget),
+                mini_run(2 * index),
+                budget=budget,
+                environment=environment,
+            )
     winner = "dartree_pruned tree.budget=64"
-    assert bold(comparison(folders(tmp_path / "calm"))[0]) == {("tau macro", winner), ("speedup", winner)}
+    assert bold(comparison(folders(tmp_path / "calm"))[0]) == {
+        ("tau macro", winner),
+        ("speedup", winner),
+    }
     table = comparison(folders(tmp_path / "busy"))[0]
     assert bold(table) == {("tau macro", winner)} and SAID in table.notes
     assert f"no speed is bold or separable: {SAID}" in table.notes
     for index, budget in enumerate((16, 64)):
         run = mini_run(2 * index)
-        write_run(tmp_path / "shared" / str(budget), run, budget=budget, environment=BUSY, baseline="shared")
+        write_run(
+            tmp_path / "shared" / str(budget),
+            run,
+            budget=budget,
+            environment=BUSY,
+            baseline="shared",
+        )
     table = comparison(folders(tmp_path / "shared"))[0]
     assert not any("rank" in cell.text for row in table.rows for cell in row)
     assert not any(note.startswith("rank") for note in table.notes)
@@ -108,7 +144,9 @@ def test_a_finished_run_with_missing_samples_is_incomplete_and_never_the_best(tm
     assert table.notes[0].startswith("9 of 48 samples, incomplete")
     assert main([str(tmp_path), "--html", str(tmp_path / "page.html")]) in (0, 2)
     assert "tree.budget=16: 9 of 48 samples, incomplete" in capsys.readouterr().out
-    assert "9 of 48 samples, incomplete" in (tmp_path / "page.html").read_text().partition("<h1>")[0]
+    assert (
+        "9 of 48 samples, incomplete" in (tmp_path / "page.html").read_text().partition("<h1>")[0]
+    )
     compared = comparison([tmp_path / "a", tmp_path / "b"])[0]
     assert bold(compared) == set() and compared.rows[0][0].markdown.endswith("(incomplete)")
     assert compared.rows[0][3].text != "baseline" and compared.rows[1][3].text == "baseline"
@@ -120,7 +158,9 @@ def test_a_failed_run_is_never_the_baseline(tmp_path):
     write_run(tmp_path / "c", mini_run(2))
     rows = comparison(folders(tmp_path))[0].rows
     assert [row[0].values["run"] for row in rows if row[3].text == "baseline"] == ["domino"]
-    with pytest.raises(RecordError, match=r"baseline 'dflash' is a FAILED run \(1 of 12 outputs differ"):
+    with pytest.raises(
+        RecordError, match=r"baseline 'dflash' is a FAILED run \(1 of 12 outputs differ"
+    ):
         comparison(folders(tmp_path), baseline="dflash")
 
 
@@ -135,8 +175,13 @@ def test_where_all_runs_failed_there_is_no_baseline(tmp_path):
 def test_a_swap_compares_no_failed_run(tmp_path):
     for index, budget in enumerate((16, 32, 64)):
         write_run(
-            tmp_path / str(budget), mini_run(index), budget=budget, end=fail if budget == 64 else lambda f: f.done()
+            tmp_path / str(budget),
+            mini_run(index),
+            budget=budget,
+            end=fail if budget == 64 else lambda f: f.done(),
         )
     [table] = swap_tables(find_runs(tmp_path), "tree.budget")
-    assert [[row[0].text, row[1].text] for row in table.rows] == [[f"dartree_pruned tree.budget={b}" for b in (32, 16)]]
+    assert [[row[0].text, row[1].text] for row in table.rows] == [
+        [f"dartree_pruned tree.budget={b}" for b in (32, 16)]
+    ]
     assert any(note.startswith("FAILED runs are compared with nothing: ") for note in table.notes)

@@ -16,7 +16,9 @@ from sample_records import ENVIRONMENT, mini_run, sample, write_run
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Three runs on the same prompts; written so that the order of folders is not the order of the table."""
+    """Three runs on the same prompts; written so that the order of folders is not the order of the
+    table.
+    """
     write_run(tmp_path / "a", mini_run(2), budget=128)
     write_run(tmp_path / "b", mini_run(1), budget=16)
     write_run(tmp_path / "c", mini_run(0), method="dflash", tree__name="chain")
@@ -33,12 +35,23 @@ def csv_rows(path):
 
 def test_rows_are_ordered_named_and_paired_with_the_baseline(sweep):
     out = io.StringIO()
-    tables = comparison(folders(sweep), Console(file=out, width=120, color_system=None), output=sweep)
+    tables = comparison(
+        folders(sweep), Console(file=out, width=120, color_system=None), output=sweep
+    )
     rows = [[cell.markdown or cell.text for cell in row] for row in tables[0].rows]
-    assert [row[0] for row in rows] == ["dflash", "dartree_pruned tree.budget=16", "dartree_pruned tree.budget=128"]
+    assert [row[0] for row in rows] == [
+        "dflash",
+        "dartree_pruned tree.budget=16",
+        "dartree_pruned tree.budget=128",
+    ]
     assert [row[3] for row in rows] == ["baseline", "+1.00 [+1.00, +1.00]", "+2.00 [+2.00, +2.00]"]
-    assert all(row[4].startswith(start) for row, start in zip(rows, ("base", "1.32 [1.2", "1.64 [1.5"), strict=True))
-    assert [column.markdown or column.text for column in tables[1].rows[0]][1].startswith("3.12 [2.59, 3.59], n = 4")
+    assert all(
+        row[4].startswith(start)
+        for row, start in zip(rows, ("base", "1.32 [1.2", "1.64 [1.5"), strict=True)
+    )
+    assert [column.markdown or column.text for column in tables[1].rows[0]][1].startswith(
+        "3.12 [2.59, 3.59], n = 4"
+    )
     assert list(tables[1].headers) == ["run", "math", "code", "chat"]
     text = (sweep / "comparison.md").read_text()
     assert "| dflash | 12 |" in text and "**tau macro by category**" in text
@@ -48,11 +61,21 @@ def test_rows_are_ordered_named_and_paired_with_the_baseline(sweep):
 def test_the_csv_has_every_category_and_says_what_is_separable(sweep):
     comparison(folders(sweep), output=sweep)
     rows = csv_rows(sweep / "comparison.csv")
-    assert len(rows) == 3 * 4 and {row["category"] for row in rows} == {"all", "math", "code", "chat"}
+    assert len(rows) == 3 * 4 and {row["category"] for row in rows} == {
+        "all",
+        "math",
+        "code",
+        "chat",
+    }
     pruned = next(row for row in rows if row["folder"] == "a" and row["category"] == "code")
-    assert float(pruned["tau_difference"]) == pytest.approx(2) and pruned["tau_difference_separable"] == "too few"
+    assert (
+        float(pruned["tau_difference"]) == pytest.approx(2)
+        and pruned["tau_difference_separable"] == "too few"
+    )
     assert pruned["tau_difference_n"] == "4" and pruned["state"] == "DONE"
-    assert float(pruned["speedup_ratio_low"]) > 1.3 and float(pruned["ms_per_round"]) == pytest.approx(50)
+    assert float(pruned["speedup_ratio_low"]) > 1.3 and float(
+        pruned["ms_per_round"]
+    ) == pytest.approx(50)
     everything = next(row for row in rows if row["folder"] == "a" and row["category"] == "all")
     assert everything["tau_difference_separable"] == everything["speedup_ratio_separable"] == "yes"
 
@@ -91,7 +114,9 @@ def test_unfinished_runs_and_partial_overlap_are_said(sweep):
     assert row[0].markdown == "domino (INTERRUPTED)" and row[1].text == "10"
     assert any(note.startswith("domino: INTERRUPTED, 10 of 10 samples") for note in table.notes)
     backwards = comparison(folders(sweep), baseline="domino")[0]
-    assert all("n = 10" in row[3].text for row in backwards.rows if not row[0].text.startswith("domino"))
+    assert all(
+        "n = 10" in row[3].text for row in backwards.rows if not row[0].text.startswith("domino")
+    )
 
 
 def test_other_prompts_under_the_same_ids_are_left_out_and_said(sweep):
@@ -107,16 +132,24 @@ def test_other_prompts_under_the_same_ids_are_left_out_and_said(sweep):
 def test_speeds_from_several_machines_carry_a_warning(sweep):
     assert not any("same machine" in note for note in comparison(folders(sweep))[0].notes)
     write_run(
-        sweep / "d", mini_run(), method="domino", environment={"cpu": ENVIRONMENT["cpu"] | {"model": "Other CPU"}}
+        sweep / "d",
+        mini_run(),
+        method="domino",
+        environment={"cpu": ENVIRONMENT["cpu"] | {"model": "Other CPU"}},
     )
     notes = comparison(folders(sweep))[0].notes
-    assert any(n.startswith("no speed is bold or separable: not all runs are from the same machine") for n in notes)
+    assert any(
+        n.startswith("no speed is bold or separable: not all runs are from the same machine")
+        for n in notes
+    )
     assert sum(note.startswith("cpu, ") for note in notes) == 2
 
 
 @pytest.mark.parametrize("process", ["another", None], ids=["another", "several"])
 def test_speeds_of_several_processes_are_never_the_best(sweep, process):
-    """An interval over prompts says nothing about what else a machine did while another process was timed."""
+    """An interval over prompts says nothing about what else a machine did while another process was
+    timed.
+    """
     assert any(column == "speedup" for column, _ in bold(comparison(folders(sweep))[0]))
     write_run(sweep / "d", mini_run(), method="domino", environment={"process": process})
     table = comparison(folders(sweep))[0]
@@ -127,12 +160,19 @@ def test_speeds_of_several_processes_are_never_the_best(sweep, process):
 def test_names_show_what_differs_and_nothing_else(tmp_path):
     def named(*settings):
         runs = [
-            Run(write_run(tmp_path / f"{len(list(tmp_path.iterdir()))}", [sample("a", [2])], **chosen))
+            Run(
+                write_run(
+                    tmp_path / f"{len(list(tmp_path.iterdir()))}", [sample("a", [2])], **chosen
+                )
+            )
             for chosen in settings
         ]
         return name_runs(runs)
 
-    assert named({}, {"method": "domino", "tree__name": "chain"}) == (["dartree_pruned", "domino"], [])
+    assert named({}, {"method": "domino", "tree__name": "chain"}) == (
+        ["dartree_pruned", "domino"],
+        [],
+    )
     names, hidden = named({}, {"model__name": "toy", "decoding__seed": 1})
     assert names == ["dartree_pruned model=smollm2_135m", "dartree_pruned model=toy"]
     assert hidden == ["decoding.seed"]
@@ -144,10 +184,16 @@ def test_names_show_what_differs_and_nothing_else(tmp_path):
 
 def test_the_best_is_bold_only_where_every_difference_says_so(sweep):
     tables = comparison(folders(sweep), output=sweep)
-    assert [[cell.best for cell in row].index(True) for row in tables[0].rows if any(c.best for c in row)] == [2]
+    assert [
+        [cell.best for cell in row].index(True)
+        for row in tables[0].rows
+        if any(c.best for c in row)
+    ] == [2]
     assert tables[0].rows[2][2].best and "**5.10** [4.79, 5.40]" in tables[0].markdown()
     assert any(note.startswith("bold: the best") for note in tables[0].notes)
-    assert not any(cell.best for row in tables[1].rows for cell in row)  # four prompts a category are too few
+    assert not any(
+        cell.best for row in tables[1].rows for cell in row
+    )  # four prompts a category are too few
     write_run(sweep / "d", mini_run(2), method="domino")  # as good as the best
     assert not any(cell.best for row in comparison(folders(sweep))[0].rows for cell in row)
 
@@ -165,7 +211,9 @@ def test_loops_and_caps_are_counted_beside_the_cells_they_flatter(sweep):
     run[0].finish = run[3].finish = "length"
     write_run(sweep / "d", run, method="domino")
     row = next(row for row in comparison(folders(sweep))[1].rows if row[0].text == "domino")
-    assert row[1].markdown.endswith("n = 4, 1 looping, 2 capped") and row[2].markdown.endswith("n = 4")
+    assert row[1].markdown.endswith("n = 4, 1 looping, 2 capped") and row[2].markdown.endswith(
+        "n = 4"
+    )
 
 
 def test_every_table_says_on_what_and_how_it_was_measured(sweep):
@@ -174,31 +222,60 @@ def test_every_table_says_on_what_and_how_it_was_measured(sweep):
     assert len(tables) == 5
     for table in tables:
         notes = "\n".join(table.notes)
-        for piece in ("Some CPU (2 cores), 2 threads, bf16", "benchmark mini 1", "mean over turns", "n counts them"):
-            assert piece in notes or (piece == "benchmark mini 1" and "gsm8k" in table.title), (table.title, piece)
+        for piece in (
+            "Some CPU (2 cores), 2 threads, bf16",
+            "benchmark mini 1",
+            "mean over turns",
+            "n counts them",
+        ):
+            assert piece in notes or (piece == "benchmark mini 1" and "gsm8k" in table.title), (
+                table.title,
+                piece,
+            )
         assert "every budget and other setting comes from the configuration" in notes
 
 
 def test_each_setting_gets_its_own_table_and_an_overview_stands_first(sweep):
     write_run(sweep / "e", mini_run(2), budget=128, benchmark__name="gsm8k")
-    write_run(sweep / "f", mini_run(0), method="dflash", tree__name="chain", benchmark__name="gsm8k")
+    write_run(
+        sweep / "f", mini_run(0), method="dflash", tree__name="chain", benchmark__name="gsm8k"
+    )
     tables = comparison(folders(sweep), output=sweep)
     titles = [table.title for table in tables if "category" not in table.title]
     assert titles == ["overview", "comparison: benchmark=mini", "comparison: benchmark=gsm8k"]
     overview = tables[0]
     assert list(overview.headers) == ["run", "benchmark=mini", "benchmark=gsm8k"]
-    shown = {row[0].markdown: [cell.markdown or cell.text for cell in row[1:]] for row in overview.rows}
+    shown = {
+        row[0].markdown: [cell.markdown or cell.text for cell in row[1:]] for row in overview.rows
+    }
     assert shown["dflash"][0].startswith("3.10 / ") and shown["dflash"][0].endswith("n = 12")
-    assert set(shown) == {"dflash", "dartree_pruned tree.budget=16", "dartree_pruned tree.budget=128"}
-    assert shown["dartree_pruned tree.budget=16"][1] == "–" and shown["dartree_pruned tree.budget=128"][1][:4] == "5.10"
+    assert set(shown) == {
+        "dflash",
+        "dartree_pruned tree.budget=16",
+        "dartree_pruned tree.budget=128",
+    }
+    assert (
+        shown["dartree_pruned tree.budget=16"][1] == "–"
+        and shown["dartree_pruned tree.budget=128"][1][:4] == "5.10"
+    )
     # Differences are taken inside a setting, where the prompts are the same.
     rows = {row[0].text.split("\n")[0]: row for row in tables[3].rows}
-    assert rows["dflash"][3].text == "baseline" and rows["dartree_pruned"][3].text.startswith("+2.00")
-    assert {row["settings"] for row in csv_rows(sweep / "comparison.csv")} == {"benchmark=mini", "benchmark=gsm8k"}
+    assert rows["dflash"][3].text == "baseline" and rows["dartree_pruned"][3].text.startswith(
+        "+2.00"
+    )
+    assert {row["settings"] for row in csv_rows(sweep / "comparison.csv")} == {
+        "benchmark=mini",
+        "benchmark=gsm8k",
+    }
 
 
 def bold(table):
-    return {(table.headers[i], row[0].values["run"]) for row in table.rows for i, cell in enumerate(row) if cell.best}
+    return {
+        (table.headers[i], row[0].values["run"])
+        for row in table.rows
+        for i, cell in enumerate(row)
+        if cell.best
+    }
 
 
 def rewritten(sweep, **settings):
@@ -220,9 +297,17 @@ def test_a_shared_baseline_makes_no_speed_bold_and_ranks_by_milliseconds_a_round
     table = rewritten(tmp_path, baseline="shared")
     assert bold(table) == {("tau macro", "dartree_pruned tree.budget=128")}
     notes = "\n".join(table.notes)
-    assert "no speed is bold or separable: plain decoding was not timed beside each method (baseline=shared)" in notes
-    assert "rank: by milliseconds per round" in notes and "ms per round: decode milliseconds / rounds" in notes
-    rows = {row["run"]: row for row in csv_rows(tmp_path / "comparison.csv") if row["category"] == "all"}
+    assert (
+        "no speed is bold or separable: plain decoding was not timed beside each method "
+        "(baseline=shared)" in notes
+    )
+    assert (
+        "rank: by milliseconds per round" in notes
+        and "ms per round: decode milliseconds / rounds" in notes
+    )
+    rows = {
+        row["run"]: row for row in csv_rows(tmp_path / "comparison.csv") if row["category"] == "all"
+    }
     assert {row["speedup_ratio_separable"] for row in rows.values()} == {"", "not comparable"}
     assert {row["tau_difference_separable"] for row in rows.values()} == {"", "yes"}
 
@@ -236,7 +321,10 @@ def test_the_rank_leaves_plain_decoding_out(tmp_path):
     ar = [sample(s.id, [1] * 4, category=s.category, seconds=0.004) for s in mini_run()]
     write_run(tmp_path / "ar", ar, method="ar", baseline="shared")
     table = comparison(folders(tmp_path))[0]
-    shown = {row[0].text: row[list(table.headers).index("ms a round")].text.split("\n") for row in table.rows}
+    shown = {
+        row[0].text: row[list(table.headers).index("ms a round")].text.split("\n")
+        for row in table.rows
+    }
     assert shown["fast"][0] == "50.00" and shown["fast"][-1] == "rank 1"
     assert shown["slow"][0] == "150.00" and shown["slow"][-1] == "rank 2"
     assert shown["ar"][0] == "1.00" and "rank" not in shown["ar"][-1]
@@ -255,7 +343,9 @@ def test_plain_decoding_is_never_the_best(tmp_path):
 
 
 def test_a_run_without_an_end_is_never_the_best(tmp_path):
-    write_run(tmp_path / "a", mini_run(2), end=lambda folder: folder.fail("no space"), method="domino")
+    write_run(
+        tmp_path / "a", mini_run(2), end=lambda folder: folder.fail("no space"), method="domino"
+    )
     write_run(tmp_path / "b", mini_run(0))
     assert bold(comparison(folders(tmp_path))[0]) == set()
 
@@ -269,13 +359,30 @@ def test_copies_of_one_prompt_make_no_claim_and_are_counted(tmp_path):
     table = comparison(folders(tmp_path), output=tmp_path)[0]
     assert bold(table) == set() and {row[1].text for row in table.rows} == {"1"}
     assert "11 copies" in table.rows[0][-1].text
-    assert {row["tau_difference_separable"] for row in csv_rows(tmp_path / "comparison.csv")} == {"", "too few"}
+    assert {row["tau_difference_separable"] for row in csv_rows(tmp_path / "comparison.csv")} == {
+        "",
+        "too few",
+    }
 
 
 def test_only_the_tau_of_an_overview_is_bold(tmp_path):
     for setting in ("mini", "gsm8k"):
-        write_run(tmp_path / f"{setting}a", mini_run(2), method="domino", benchmark__name=setting, baseline="shared")
-        write_run(tmp_path / f"{setting}b", mini_run(0), method="dflash", benchmark__name=setting, baseline="shared")
+        write_run(
+            tmp_path / f"{setting}a",
+            mini_run(2),
+            method="domino",
+            benchmark__name=setting,
+            baseline="shared",
+        )
+        write_run(
+            tmp_path / f"{setting}b",
+            mini_run(0),
+            method="dflash",
+            benchmark__name=setting,
+            baseline="shared",
+        )
     overview = comparison(folders(tmp_path))[0]
     assert overview.title == "overview" and "| **5.10** / " in overview.markdown()
-    assert r"\textbf{5.10}\\" in latex([overview]) and not re.search(r"textbf\{[\d.]+\$", latex([overview]))
+    assert r"\textbf{5.10}\\" in latex([overview]) and not re.search(
+        r"textbf\{[\d.]+\$", latex([overview])
+    )

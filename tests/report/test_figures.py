@@ -1,10 +1,13 @@
-"""Plots are drawn where the runs carry them and nowhere else, and their data is what the records say."""
+"""Plots are drawn where the runs carry them and nowhere else, and their data is what the records
+say.
+"""
 
 import re
 
 import numpy as np
 import pytest
 
+from dartree_exp.metrics.stats import Estimate
 from dartree_exp.records import RoundRecord, Run
 from dartree_exp.report.__main__ import main
 from dartree_exp.report.compare import in_order
@@ -12,7 +15,6 @@ from dartree_exp.report.figures import branch_estimates, plots, survival_estimat
 from dartree_exp.report.plots.curves import Curve, curves, heat_map
 from dartree_exp.report.plots.rounds import stage_bars
 from dartree_exp.report.plots.style import COLOURS, svg
-from dartree_exp.stats import Estimate
 from sample_records import mini_run, recorded_run, sample, write_run
 
 
@@ -22,7 +24,12 @@ def names_of(*runs):
 
 def test_a_single_run_has_no_curve_over_a_setting(tmp_path):
     assert names_of(write_run(tmp_path / "a", mini_run())) == ["survival", "stages"]
-    assert names_of(recorded_run(tmp_path / "b")) == ["survival", "stages", "branches", "candidates"]
+    assert names_of(recorded_run(tmp_path / "b")) == [
+        "survival",
+        "stages",
+        "branches",
+        "candidates",
+    ]
 
 
 def test_a_run_without_a_round_has_no_plot(tmp_path):
@@ -31,17 +38,22 @@ def test_a_run_without_a_round_has_no_plot(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("knob", "values"), [("tree__budget", (16, 64)), ("tree__beta", (-0.4, 0.0)), ("tree__width", (4, 8))]
+    ("knob", "values"),
+    [("tree__budget", (16, 64)), ("tree__beta", (-0.4, 0.0)), ("tree__width", (4, 8))],
 )
 def test_a_swept_setting_gets_its_curves(tmp_path, knob, values):
-    runs = [write_run(tmp_path / str(i), mini_run(i), **{knob: value}) for i, value in enumerate(values)]
+    runs = [
+        write_run(tmp_path / str(i), mini_run(i), **{knob: value}) for i, value in enumerate(values)
+    ]
     name = knob.split("__")[1]
     assert names_of(*runs)[:2] == [f"tau_macro_{name}", f"speedup_{name}"]
 
 
 def test_a_grid_gets_heat_maps_and_a_cross_does_not(tmp_path):
     def at(width, budget):
-        return write_run(tmp_path / f"{width}_{budget}", mini_run(), tree__width=width, budget=budget)
+        return write_run(
+            tmp_path / f"{width}_{budget}", mini_run(), tree__width=width, budget=budget
+        )
 
     grid = {(w, b): at(w, b) for w in (4, 8, 12) for b in (16, 64)}
     assert {"grid_tau_macro_0", "grid_speedup_0"} <= set(names_of(*grid.values()))
@@ -65,15 +77,28 @@ def test_survival_is_the_share_of_rounds_with_its_interval():
 
 def test_branch_ranks_divide_what_was_taken_by_what_was_offered():
     def at(id, places, children):
-        r = dict(root=1, accepted=[], accepted_tokens=[], accepted_ranks=None, bonus=2, tree_size=3, supertree_size=3)
+        r = dict(
+            root=1,
+            accepted=[],
+            accepted_tokens=[],
+            accepted_ranks=None,
+            bonus=2,
+            tree_size=3,
+            supertree_size=3,
+        )
         more = dict(tree_depth=2, tokens_advanced=1 + len(places), emitted=1, start=3)
-        return RoundRecord(id=id, turn=0, round=0, **r, **more, accepted_places=places, path_children=children)
+        return RoundRecord(
+            id=id, turn=0, round=0, **r, **more, accepted_places=places, path_children=children
+        )
 
     points = branch_estimates([at("a", [0, 1], [2, 3, 0]), at("b", [], [2])], {"a": "a", "b": "b"})
-    # Place 0 was offered three times and taken once, place 1 likewise, place 2 was offered once and not taken.
+    # Place 0 was offered three times and taken once, place 1 likewise, place 2 was offered once and
+    # not taken.
     assert [p.value for p in points] == pytest.approx([1 / 3, 1 / 3, 0])
     assert points[1].low is not None
-    copies = branch_estimates([at("a", [0, 1], [2, 3, 0]), at("b", [], [2])], {"a": "same", "b": "same"})
+    copies = branch_estimates(
+        [at("a", [0, 1], [2, 3, 0]), at("b", [], [2])], {"a": "same", "b": "same"}
+    )
     assert [p.value for p in copies] == [p.value for p in points] and copies[1].low is None
     old = at("c", [], [1])
     old.accepted_places = old.path_children = None
@@ -82,7 +107,13 @@ def test_branch_ranks_divide_what_was_taken_by_what_was_offered():
 
 def test_equal_data_gives_equal_svg_without_a_network_address():
     def drawn():
-        return svg(curves([Curve("a", [16, 64], [Estimate(2.0, 1.5, 2.5), Estimate(3.0, 2.5, 3.5)])], "B", "tau"))
+        return svg(
+            curves(
+                [Curve("a", [16, 64], [Estimate(2.0, 1.5, 2.5), Estimate(3.0, 2.5, 3.5)])],
+                "B",
+                "tau",
+            )
+        )
 
     assert drawn() == drawn()
     assert drawn().startswith("<svg") and ">tau<" in drawn()
@@ -98,7 +129,11 @@ def test_a_page_s_svg_takes_the_page_s_colours():
 
 
 def test_a_heat_map_writes_each_number_and_leaves_gaps():
-    text = svg(heat_map(np.array([[1.25, np.nan], [2.5, 3.75]]), ["4", "8"], ["16", "64"], ("W", "B", "tau")))
+    text = svg(
+        heat_map(
+            np.array([[1.25, np.nan], [2.5, 3.75]]), ["4", "8"], ["16", "64"], ("W", "B", "tau")
+        )
+    )
     assert all(f">{number}<" in text for number in ("1.25", "2.50", "3.75", "–"))
 
 

@@ -27,10 +27,14 @@ def test_escapes(plain, escaped):
 
 def test_a_table_keeps_its_cells_bold_and_rules():
     rows = [[Cell("a_b\nc=1"), Cell("1.00\n0.50…1.50", best=True)], [Cell("d"), Cell("2.00")]]
-    text = latex([Table("a title & more", ["run", "tau\nmacro"], rows, ["100% mine"], frozenset({0}))])
+    text = latex(
+        [Table("a title & more", ["run", "tau\nmacro"], rows, ["100% mine"], frozenset({0}))]
+    )
     assert r"\caption{A title \& more}" in text and r"\begin{tabular}{lr}" in text
     assert r"run & tau macro \\" in text
-    stacked = r"\begin{tabular}[t]{@{}r@{}}\textbf{1.00}\\{\scriptsize 0.50\ldots{}1.50}\end{tabular}"
+    stacked = (
+        r"\begin{tabular}[t]{@{}r@{}}\textbf{1.00}\\{\scriptsize 0.50\ldots{}1.50}\end{tabular}"
+    )
     assert rf"a\_b\\{{\scriptsize c=1}}\end{{tabular}} & {stacked} \\" in text
     assert text.index(r"\midrule", text.index(r"a\_b")) < text.index("d & 2.00")
     assert r"100\% mine." in text
@@ -46,7 +50,9 @@ def test_the_command_writes_tables_that_are_well_formed(tmp_path, capsys):
     for name in ("table", "tabular", "minipage"):
         assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") > 0
     text = re.sub(r"\\begin\{tabular\}\[t\].*?\\end\{tabular\}", "cell", text)
-    for body in re.findall(r"\\begin\{tabular\}\{(l r*|lr*)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+    for body in re.findall(
+        r"\\begin\{tabular\}\{(l r*|lr*)\}(.*?)\\end\{tabular\}", text, re.DOTALL
+    ):
         lines = [line for line in body[1].splitlines() if line.endswith(r"\\")]
         assert {len(re.split(r"(?<!\\)&", line)) for line in lines} == {len(body[0])}
     assert re.sub(r"\\[%&_#${}]", "", text.partition("\n")[2]).count("%") == 0

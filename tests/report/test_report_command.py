@@ -1,15 +1,17 @@
-"""`python -m dartree_exp.report`: from files alone, fast, without torch, with one line for a bad folder."""
+"""`python -m dartree_exp.report`: from files alone, fast, without torch, with one line for a bad
+folder.
+"""
 
 import subprocess
 import sys
 
 import pytest
 
+from dartree_exp.metrics.summary import summarise
 from dartree_exp.records import Run
 from dartree_exp.records.files import write_json
+from dartree_exp.report import wandb_report
 from dartree_exp.report.__main__ import main
-from dartree_exp.summary import summarise
-from dartree_exp.trackers import wandb_report
 from sample_records import mini_run, write_run
 
 
@@ -22,8 +24,13 @@ def sweep(tmp_path):
 
 def test_a_sweep_folder_gets_all_its_tables(sweep, capsys):
     assert main([str(sweep)]) == 0
-    assert {path.name for path in sweep.iterdir() if path.is_file()} == {"comparison.md", "comparison.csv"}
-    assert all((sweep / f"run{i}" / name).exists() for i in range(4) for name in ("table.md", "table.csv"))
+    assert {path.name for path in sweep.iterdir() if path.is_file()} == {
+        "comparison.md",
+        "comparison.csv",
+    }
+    assert all(
+        (sweep / f"run{i}" / name).exists() for i in range(4) for name in ("table.md", "table.csv")
+    )
     assert capsys.readouterr().out.count("tree.budget=128") == 2  # overall and by category
 
 
@@ -56,13 +63,22 @@ def test_one_damaged_run_does_not_hide_the_others(sweep, capsys):
     (sweep / "run2" / "config.yaml").write_text("a: [\n")
     assert main([str(sweep)]) == 2
     out, err = capsys.readouterr()
-    assert len(err.splitlines()) == 2 and "run1/samples.jsonl:1: damaged line" in err and "run2/config.yaml" in err
+    assert (
+        len(err.splitlines()) == 2
+        and "run1/samples.jsonl:1: damaged line" in err
+        and "run2/config.yaml" in err
+    )
     assert "tree.budget=128" in out and "tree.budget=32" not in out
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("summary.json", "null\n"), ("rounds.jsonl", "[]\n"), ("trees.jsonl", None), ("status.json", "7\n")],
+    [
+        ("summary.json", "null\n"),
+        ("rounds.jsonl", "[]\n"),
+        ("trees.jsonl", None),
+        ("status.json", "7\n"),
+    ],
 )
 def test_a_record_of_the_wrong_shape_stops_nobody_elses_page(tmp_path, capsys, name, content):
     sweep = tmp_path / "sweep"
@@ -81,17 +97,24 @@ def test_it_is_fast_and_imports_no_torch(sweep):
     code = (
         "import resource, sys\nfrom dartree_exp.report.__main__ import main\n"
         "status = main(sys.argv[1:])\nused = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "print(status, 'torch' in sys.modules, 'transformers' in sys.modules, used.ru_utime + used.ru_stime)"
+        "print(status, 'torch' in sys.modules, 'transformers' in sys.modules, used.ru_utime + "
+        "used.ru_stime)"
     )
-    out = subprocess.run([sys.executable, "-c", code, sweep], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code, sweep], capture_output=True, text=True, check=True
+    ).stdout
     status, torch, transformers, seconds = out.splitlines()[-1].split()
     assert (status, torch, transformers) == ("0", "False", "False")
     assert float(seconds) < 2  # CPU seconds, so that a busy machine does not fail it
 
 
-def test_a_wandb_report_gets_the_summaries_under_the_names_of_the_tables(sweep, capsys, monkeypatch):
+def test_a_wandb_report_gets_the_summaries_under_the_names_of_the_tables(
+    sweep, capsys, monkeypatch
+):
     saved = []
-    monkeypatch.setattr(wandb_report, "save_comparison_report", lambda *call: saved.append(call) or "https://w.ai/r")
+    monkeypatch.setattr(
+        wandb_report, "save_comparison_report", lambda *call: saved.append(call) or "https://w.ai/r"
+    )
     assert main([str(sweep), "--wandb-report", "us/trees"]) == 2
     assert "none of these runs is done" in capsys.readouterr().err
     for index in (0, 2):
@@ -102,7 +125,10 @@ def test_a_wandb_report_gets_the_summaries_under_the_names_of_the_tables(sweep, 
     ((name, summaries, project, entity, note),) = saved
     assert (name, project, entity) == ("sweep", "trees", "us")
     assert list(summaries) == ["dartree_pruned tree.budget=16", "dartree_pruned tree.budget=64"]
-    assert summaries["dartree_pruned tree.budget=16"]["n"] == 48 and "every budget and other setting comes" in note
+    assert (
+        summaries["dartree_pruned tree.budget=16"]["n"] == 48
+        and "every budget and other setting comes" in note
+    )
     assert note.startswith("0 wrong of 96 outputs; 96 exact. ")
 
 

@@ -26,7 +26,10 @@ def sweep(tmp_path):
 
 def rows(sweep, key):
     (table,) = swap_tables(find_runs(sweep), key)
-    return {(row[0].text, row[1].text): [cell.markdown or cell.text for cell in row[2:]] for row in table.rows}
+    return {
+        (row[0].text, row[1].text): [cell.markdown or cell.text for cell in row[2:]]
+        for row in table.rows
+    }
 
 
 def test_heads_are_compared_on_one_tree_only(sweep):
@@ -41,24 +44,35 @@ def test_heads_are_compared_on_one_tree_only(sweep):
 
 def test_trees_are_compared_on_one_head_only(sweep):
     found = rows(sweep, "tree")
-    assert {tuple(name.split("_")[1] for name in pair) for pair in found} == {("domino",) * 2, ("dspark",) * 2}
+    assert {tuple(name.split("_")[1] for name in pair) for pair in found} == {
+        ("domino",) * 2,
+        ("dspark",) * 2,
+    }
     assert len(found) == 2 and all(row[-1] == "yes" for row in found.values())
 
 
 def test_a_single_setting_is_a_swap_too_and_runs_of_equal_settings_are_none(sweep):
-    write_run(sweep / "small", mini_run(1), method="pruned_domino", drafter__name="domino", budget=16)
-    write_run(sweep / "again", mini_run(1), method="pruned_domino", drafter__name="domino", budget=16)
+    write_run(
+        sweep / "small", mini_run(1), method="pruned_domino", drafter__name="domino", budget=16
+    )
+    write_run(
+        sweep / "again", mini_run(1), method="pruned_domino", drafter__name="domino", budget=16
+    )
     assert len(rows(sweep, "tree.budget")) == 2  # each of the small ones against the large one
 
 
-@pytest.mark.parametrize(("key", "message"), [("head", "no such setting"), ("tree.width", "no two of these runs")])
+@pytest.mark.parametrize(
+    ("key", "message"), [("head", "no such setting"), ("tree.width", "no two of these runs")]
+)
 def test_what_was_not_swapped_is_refused(sweep, key, message):
     with pytest.raises(RecordError, match=message):
         swap_tables([Run(path) for path in sweep.iterdir()], key)
 
 
 def test_lossy_runs_are_refused_beside_exact_ones(sweep):
-    write_run(sweep / "lossy", mini_run(exact=False), method="chain_domino", tree__name="chain", budget=32)
+    write_run(
+        sweep / "lossy", mini_run(exact=False), method="chain_domino", tree__name="chain", budget=32
+    )
     with pytest.raises(RecordError, match="lossy runs never share a table"):
         swap_tables(find_runs(sweep), "tree.budget")
 

@@ -1,4 +1,6 @@
-"""The table of one run says what its records say, in three faces, and never hides what qualifies it."""
+"""The table of one run says what its records say, in three faces, and never hides what qualifies
+it.
+"""
 
 import csv
 import io
@@ -14,7 +16,9 @@ from sample_records import mini_run, sample, write_run
 
 def shown(folder, width=200, terminal=False):
     out = io.StringIO()
-    table = run_tables(folder, Console(file=out, width=width, force_terminal=terminal, color_system=None))
+    table = run_tables(
+        folder, Console(file=out, width=width, force_terminal=terminal, color_system=None)
+    )
     return table, out.getvalue()
 
 
@@ -23,7 +27,10 @@ def csv_rows(path):
 
 
 def test_numbers_agree_in_terminal_markdown_and_csv(tmp_path):
-    run = [sample("a", [2, 4], category="math", seconds=1, ar_seconds=2), sample("b", [5], category="code", seconds=1)]
+    run = [
+        sample("a", [2, 4], category="math", seconds=1, ar_seconds=2),
+        sample("b", [5], category="code", seconds=1),
+    ]
     run += [sample("c", [3, 3], category="math", seconds=1, ar_seconds=2)]
     _, text = shown(write_run(tmp_path / "run", run))
     rows = csv_rows(tmp_path / "run" / "table.csv")
@@ -33,14 +40,27 @@ def test_numbers_agree_in_terminal_markdown_and_csv(tmp_path):
     assert float(everything["tau_macro"]) == pytest.approx((3 + 5 + 3) / 3)
     assert float(everything["tau_micro"]) == pytest.approx(17 / 5)
     assert float(everything["speedup"]) == pytest.approx(8 / 3)
-    assert float(everything["speedup_low"]) <= float(everything["speedup"]) <= float(everything["speedup_high"])
-    shares = [float(everything[f"share_{s}"]) for s in ("draft", "build", "mask", "verify", "commit", "other")]
+    assert (
+        float(everything["speedup_low"])
+        <= float(everything["speedup"])
+        <= float(everything["speedup_high"])
+    )
+    shares = [
+        float(everything[f"share_{s}"])
+        for s in ("draft", "build", "mask", "verify", "commit", "other")
+    ]
     assert shares == pytest.approx([0.25, 0, 0, 0.5, 0, 0.25])
-    assert rows[1]["tau_macro"] == "5.0" and rows[1]["tau_macro_low"] == ""  # one prompt has no interval
+    assert (
+        rows[1]["tau_macro"] == "5.0" and rows[1]["tau_macro_low"] == ""
+    )  # one prompt has no interval
     markdown = (tmp_path / "run" / "table.md").read_text()
     row = next(line for line in markdown.splitlines() if line.startswith("| all"))
     assert re.search(r"\| 3 \| 3\.67 \[3\.00, 5\.00\] \| 3\.40 \[", row)
-    assert "2.67× [" in row and "25/0/0/50/0/25" in row and row.endswith("| 0 wrong of 3, 3 exact | – |")
+    assert (
+        "2.67× [" in row
+        and "25/0/0/50/0/25" in row
+        and row.endswith("| 0 wrong of 3, 3 exact | – |")
+    )
     for piece in ("3.67", "3.00…5.00", "2.67×", "25/0/0/50/0/25", "3 exact"):
         assert piece in text
 
@@ -70,18 +90,35 @@ def test_failures_wrong_verdicts_and_fallbacks_are_shown(tmp_path):
     run = mini_run(prompts=4)
     run[0].verdict, run[0].verdict_detail = "wrong", {"position": 7}
     run[1].verdict = "near_tie"
-    run[2].verdict, run[2].error = None, {"type": "NonFiniteLogitsError", "message": "draft logits: NaN in round 2"}
+    run[2].verdict, run[2].error = (
+        None,
+        {"type": "NonFiniteLogitsError", "message": "draft logits: NaN in round 2"},
+    )
     run[3].degenerate, run[3].finish = True, "length"
-    run.append(sample("long", [], emitted=5, fallback="prompt of 900 tokens, the drafter takes 512"))
-    table, text = shown(write_run(tmp_path / "run", run, end=lambda folder: folder.fail("1 wrong verdict")))
+    run.append(
+        sample("long", [], emitted=5, fallback="prompt of 900 tokens, the drafter takes 512")
+    )
+    table, text = shown(
+        write_run(tmp_path / "run", run, end=lambda folder: folder.fail("1 wrong verdict"))
+    )
     assert "FAILED, 13 of 13 samples: 1 wrong verdict" in table.notes
     assert "failed: p2 turn 0: draft logits: NaN in round 2" in table.notes
     assert "WRONG: p0 turn 0: {'position': 7}" in table.notes
     assert "decoded by AR: long turn 0: prompt of 900 tokens, the drafter takes 512" in table.notes
     everything = csv_rows(tmp_path / "run" / "table.csv")[-1]
-    expected = dict(exact="10", near_tie="1", wrong="1", failed="1", fallbacks="1", degenerate="1", capped="1")
+    expected = dict(
+        exact="10", near_tie="1", wrong="1", failed="1", fallbacks="1", degenerate="1", capped="1"
+    )
     assert {key: everything[key] for key in expected} == expected
-    for piece in ("10 exact", "1 near tie", "1 WRONG of 12", "1 failed", "1 by AR", "1 looping", "1 capped"):
+    for piece in (
+        "10 exact",
+        "1 near tie",
+        "1 WRONG of 12",
+        "1 failed",
+        "1 by AR",
+        "1 looping",
+        "1 capped",
+    ):
         assert piece in text
 
 
@@ -116,7 +153,9 @@ def test_clock_and_machine_caveats(tmp_path):
     profiled = write_run(tmp_path / "profiled", mini_run(), environment=gpu, engine__profile=True)
     assert not any("without synchronising" in note for note in shown(profiled)[0].notes)
     lossy = mini_run(exact=False)
-    assert any(note.startswith("LOSSY") for note in shown(write_run(tmp_path / "lossy", lossy))[0].notes)
+    assert any(
+        note.startswith("LOSSY") for note in shown(write_run(tmp_path / "lossy", lossy))[0].notes
+    )
 
 
 def test_a_narrow_terminal_loses_nothing(tmp_path):
@@ -146,12 +185,28 @@ def test_the_table_cannot_be_written_where_there_is_no_run(tmp_path):
             0,
             "(budget 64, beta -0.2, candidates min(budget, vocabulary))",
         ),
-        ({"name": "chain", "draft_sampling": "release"}, 1, "(budget 64, candidates 64, draft sampling release)"),
-        ({"name": "chain", "draft_sampling": "argmax"}, 1, "(budget 64, candidates 64, draft sampling argmax)"),
-        ({"name": "chain", "draft_sampling": "release"}, 0, "(budget 64, candidates 64)"),  # nothing is sampled
+        (
+            {"name": "chain", "draft_sampling": "release"},
+            1,
+            "(budget 64, candidates 64, draft sampling release)",
+        ),
+        (
+            {"name": "chain", "draft_sampling": "argmax"},
+            1,
+            "(budget 64, candidates 64, draft sampling argmax)",
+        ),
+        (
+            {"name": "chain", "draft_sampling": "release"},
+            0,
+            "(budget 64, candidates 64)",
+        ),  # nothing is sampled
     ],
 )
 def test_a_tree_is_described_by_the_settings_it_reads(tree, temperature, shown):
     knobs = {"budget": 64, "width": 4, "beta": -0.2, "candidates": 64, **tree}
-    config = {"drafter": {"name": "domino"}, "tree": knobs, "decoding": {"temperature": temperature}}
+    config = {
+        "drafter": {"name": "domino"},
+        "tree": knobs,
+        "decoding": {"temperature": temperature},
+    }
     assert footer.method(config).endswith(shown)

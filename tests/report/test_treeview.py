@@ -1,4 +1,6 @@
-"""A recorded round in the terminal: the path, the siblings, what was pruned; and a good word where there is none."""
+"""A recorded round in the terminal: the path, the siblings, what was pruned; and a good word where
+there is none.
+"""
 
 import io
 

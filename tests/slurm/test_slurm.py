@@ -10,12 +10,16 @@ import pytest
 from dartree_exp.records.reader import find_runs
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
-MISSING = [name for name in NEEDED if shutil.which(name, path="/usr/bin:/usr/sbin:/bin:/sbin") is None]
+MISSING = [
+    name for name in NEEDED if shutil.which(name, path="/usr/bin:/usr/sbin:/bin:/sbin") is None
+]
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        bool(MISSING), reason=f"no Slurm: {', '.join(MISSING)}; apt-get install --no-install-recommends slurm-wlm munge"
+        bool(MISSING),
+        reason=f"no Slurm: {', '.join(MISSING)}; apt-get install --no-install-recommends slurm-wlm "
+        "munge",
     ),
 ]
 
@@ -39,12 +43,19 @@ def test_a_sweep_through_slurm(tmp_path: Path) -> None:
     done = subprocess.run(on_slurm, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert done.returncode == 1, done.stdout + done.stderr  # one point cannot work
     assert "2 done, 1 failed" in done.stderr
-    subprocess.run([*SWEEP, *SMALL, "sweep.name=here"], cwd=tmp_path, capture_output=True, timeout=300)
+    subprocess.run(
+        [*SWEEP, *SMALL, "sweep.name=here"], cwd=tmp_path, capture_output=True, timeout=300
+    )
 
     def results(sweep: str) -> dict[str, list]:
         found = find_runs(tmp_path / "multirun" / sweep)
-        return {run.path.name: [run.state, [(s.ids, s.acceptance_lengths) for s in run.samples]] for run in found}
+        return {
+            run.path.name: [run.state, [(s.ids, s.acceptance_lengths) for s in run.samples]]
+            for run in found
+        }
 
     assert sorted(state for state, _ in results("slurm").values()) == ["DONE", "DONE", "FAILED"]
     assert results("slurm") == results("here")
-    assert len(list((tmp_path / "multirun" / "slurm" / ".submitit").glob("*/*_result.pkl"))) == 3  # it was Slurm's work
+    assert (
+        len(list((tmp_path / "multirun" / "slurm" / ".submitit").glob("*/*_result.pkl"))) == 3
+    )  # it was Slurm's work

@@ -14,8 +14,12 @@ from sample_records import sample
 @pytest.fixture
 def calls(monkeypatch):
     calls = []
-    monkeypatch.setattr(WandbTracker, "start", lambda self, config, info: calls.append((config, info)))
-    monkeypatch.setattr(WandbTracker, "log_sample", lambda self, s, rounds=(): calls.append((s.id, len(rounds))))
+    monkeypatch.setattr(
+        WandbTracker, "start", lambda self, config, info: calls.append((config, info))
+    )
+    monkeypatch.setattr(
+        WandbTracker, "log_sample", lambda self, s, rounds=(): calls.append((s.id, len(rounds)))
+    )
     return calls
 
 
@@ -32,7 +36,11 @@ def test_identity_and_replay_of_a_resumed_run(tmp_path, calls):
         make_tracker(config, folder.path, pytest.fail)
     (settings, info), *replayed = calls
     assert settings["tree"]["budget"] == config.tree.budget
-    assert info.id == config_hash(config) and info.group == "budgets" and info.job_type == config.method
+    assert (
+        info.id == config_hash(config)
+        and info.group == "budgets"
+        and info.job_type == config.method
+    )
     assert replayed == [("a", 0), ("b", 0)]
 
 

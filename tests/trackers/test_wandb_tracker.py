@@ -11,8 +11,8 @@ import pytest
 import wandb
 
 from dartree_exp.config.schema import TrackerConfig
+from dartree_exp.metrics.summary import summarise
 from dartree_exp.records import RoundRecord
-from dartree_exp.summary import summarise
 from dartree_exp.trackers import Guarded, RunInfo, WandbTracker, wandb_tracker
 from dartree_exp.trackers.rows import SAMPLE_COLUMNS, flatten
 from sample_records import mini_run, sample
@@ -36,12 +36,28 @@ def info(folder, id="cafe01"):
 def inspect(folder, *options):
     """What the public command reads back of the one offline run in a folder."""
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
-    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", *options, str(file)]
+    command = [
+        str(Path(sys.executable).with_name("wandb")),
+        "leet",
+        "inspect",
+        "--json",
+        *options,
+        str(file),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def rounds_of(record):
-    shared = dict(id=record.id, turn=0, start=3, root=1, accepted=[], accepted_tokens=[], accepted_ranks=[], bonus=2)
+    shared = dict(
+        id=record.id,
+        turn=0,
+        start=3,
+        root=1,
+        accepted=[],
+        accepted_tokens=[],
+        accepted_ranks=[],
+        bonus=2,
+    )
     return [
         RoundRecord(
             **shared,
@@ -67,7 +83,12 @@ def test_an_offline_run_reads_back_whole(tmp_path):
     tracker.finish(summary)
 
     back = json.loads(inspect(tmp_path / "run", "--summary"))
-    assert (back["run_id"], back["project"], back["state"], back["exit_code"]) == ("cafe01", "trees", "finished", 0)
+    assert (back["run_id"], back["project"], back["state"], back["exit_code"]) == (
+        "cafe01",
+        "trees",
+        "finished",
+        0,
+    )
     assert back["config"] == {"tree": {"budget": 64}}
     numbers = back["summary"]
     assert numbers["tau_macro"] == pytest.approx(summary["tau_macro"]["value"])
@@ -77,7 +98,9 @@ def test_an_offline_run_reads_back_whole(tmp_path):
     assert numbers["acceptance_length"]["bins"] == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
     assert numbers["samples"]["nrows"] == len(run)
     [table] = (tmp_path / "run").glob("wandb/offline-run-*/files/media/table/samples*.json")
-    rows = [dict(zip(SAMPLE_COLUMNS, row, strict=True)) for row in json.loads(table.read_text())["data"]]
+    rows = [
+        dict(zip(SAMPLE_COLUMNS, row, strict=True)) for row in json.loads(table.read_text())["data"]
+    ]
     assert [row["id"] for row in rows] == [record.id for record in run]
     assert [row["rounds"] for row in rows] == [record.rounds for record in run]
 
@@ -85,9 +108,14 @@ def test_an_offline_run_reads_back_whole(tmp_path):
     text = json.dumps(records)
     assert '"budgets"' in text and '"dartree_pruned"' in text  # group and job type
     history = [json.dumps(record) for record in records if record["type"] == "history"]
-    assert sum("round/tokens_advanced" in row for row in history) == sum(record.rounds for record in run)
+    assert sum("round/tokens_advanced" in row for row in history) == sum(
+        record.rounds for record in run
+    )
     assert sum("prompt/tau_macro_so_far" in row for row in history) == len(run)
-    assert said == [f"W&B run kept offline; upload it with: wandb sync {next((tmp_path / 'run').glob('wandb/off*'))}"]
+    assert said == [
+        "W&B run kept offline; upload it with: wandb sync "
+        f"{next((tmp_path / 'run').glob('wandb/off*'))}"
+    ]
 
 
 def test_two_runs_in_one_process_stay_two(tmp_path):
@@ -127,7 +155,8 @@ def test_init_failure_is_said_once_and_costs_nothing(tmp_path, monkeypatch):
     tracker.log_sample(sample("a", [2]))
     tracker.finish(summarise([], "m"))
     assert said == [
-        "WandbTracker stopped at start: CommError: no route to host. The run goes on; its records are safe."
+        "WandbTracker stopped at start: CommError: no route to host. The run goes on; its records "
+        "are safe."
     ]
 
 
@@ -174,7 +203,9 @@ def test_a_full_disk_is_said_once_and_the_run_is_closed(tmp_path, monkeypatch):
         tracker.log_sample(record)
     tracker.finish(summarise(mini_run(), "m"))
     assert len(said) == 1 and "No space left" in said[0] and "stopped at log_sample" in said[0]
-    assert broken.exit_code == 0 and broken.works == -2  # one good row, one refused; the histogram too, then closed
+    assert (
+        broken.exit_code == 0 and broken.works == -2
+    )  # one good row, one refused; the histogram too, then closed
 
 
 KILLED_SERVICE = """
@@ -187,7 +218,8 @@ stats = []
 for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
     with contextlib.suppress(OSError):  # it ended meanwhile
         stats.append(path.read_text().rpartition(")"))
-(service,) = [head.split()[0] for head, _, rest in stats if "wandb" in head and int(rest.split()[1]) == os.getpid()]
+children = [head for head, _, rest in stats if int(rest.split()[1]) == os.getpid()]
+(service,) = [head.split()[0] for head in children if "wandb" in head]
 os.kill(int(service), signal.SIGKILL)
 for record in mini_run():
     tracker.log_sample(record)
@@ -217,5 +249,8 @@ def test_summary_is_flattened_without_empty_numbers():
     flat = dict(flatten(summarise([sample("a", [3])], "m")))
     assert flat["tau_macro"] == 3 and "tau_macro_low" not in flat
     assert flat["stages/verify"] == 0.5 and flat["method"] == "m" and flat["verdicts/exact"] == 1
-    assert not any(key.startswith(("definitions", "interval", "survival", "acceptance_histogram")) for key in flat)
+    assert not any(
+        key.startswith(("definitions", "interval", "survival", "acceptance_histogram"))
+        for key in flat
+    )
     assert all(value is not None for value in flat.values())

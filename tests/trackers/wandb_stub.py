@@ -1,4 +1,6 @@
-"""A W&B server on loopback that knows just enough for one run, one sync and one report, and keeps what it is sent."""
+"""A W&B server on loopback that knows just enough for one run, one sync and one report, and keeps
+what it is sent.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PROJECT = {"id": "p1", "internalId": "1", "name": "trees", "entityName": "us", "entity": {"id": "e1", "name": "us"}}
+PROJECT = {
+    "id": "p1",
+    "internalId": "1",
+    "name": "trees",
+    "entityName": "us",
+    "entity": {"id": "e1", "name": "us"},
+}
 
 
 class WandbStub(ThreadingHTTPServer):
@@ -44,7 +52,9 @@ class WandbStub(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that hang up are none of the test's business; a wrong answer fails it elsewhere."""
+        """Clients that hang up are none of the test's business; a wrong answer fails it
+        elsewhere.
+        """
 
     def answer(self, operation: str, query: str, given: dict[str, Any]) -> dict[str, Any]:
         """The `data` of a GraphQL answer."""
@@ -61,23 +71,53 @@ class WandbStub(ThreadingHTTPServer):
             return {"upsertBucket": {"bucket": bucket, "inserted": True}}
         if operation == "CreateArtifact":
             # COMMITTED: the server has it already, nothing is to be uploaded.
-            sequence = {"id": "s1", "name": "table", "latestArtifact": {"id": "a1", "versionIndex": 0}}
-            return {"createArtifact": {"artifact": {"id": "a1", "state": "COMMITTED", "artifactSequence": sequence}}}
+            sequence = {
+                "id": "s1",
+                "name": "table",
+                "latestArtifact": {"id": "a1", "versionIndex": 0},
+            }
+            return {
+                "createArtifact": {
+                    "artifact": {"id": "a1", "state": "COMMITTED", "artifactSequence": sequence}
+                }
+            }
         if operation == "upsertView":
             self.views.append(given)
-            view = {"id": "v1", "type": "runs", "name": given["name"], "displayName": given["displayName"]}
+            view = {
+                "id": "v1",
+                "type": "runs",
+                "name": given["name"],
+                "displayName": given["displayName"],
+            }
             view |= {"description": given["description"], "project": PROJECT, "spec": given["spec"]}
-            return {"upsertView": {"view": {**view, "updatedAt": "2026-01-01T00:00:00"}, "inserted": True}}
+            return {
+                "upsertView": {
+                    "view": {**view, "updatedAt": "2026-01-01T00:00:00"},
+                    "inserted": True,
+                }
+            }
         if operation == "CreateRunFiles":
             files = [
-                {"name": name, "displayName": name, "uploadUrl": f"{self.url}/upload/{name}"} for name in given["files"]
+                {"name": name, "displayName": name, "uploadUrl": f"{self.url}/upload/{name}"}
+                for name in given["files"]
             ]
             return {"createRunFiles": {"runID": "r", "uploadHeaders": [], "files": files}}
-        viewer = {"id": "u1", "entity": "us", "username": "us", "flags": "{}", "teams": {"edges": []}}
+        viewer = {
+            "id": "u1",
+            "entity": "us",
+            "username": "us",
+            "flags": "{}",
+            "teams": {"edges": []},
+        }
         edges = {
             "edges": [
                 {
-                    "node": {**PROJECT, "createdAt": "2026-01-01T00:00:00", "isBenchmark": False, "user": None},
+                    "node": {
+                        **PROJECT,
+                        "createdAt": "2026-01-01T00:00:00",
+                        "isBenchmark": False,
+                        "user": None,
+                    },
                     "cursor": "c",
                 }
             ]
@@ -115,7 +155,15 @@ class _Handler(BaseHTTPRequestHandler):
             operation = found.group(1) if found else ""
             self.server.operations.append(operation)
             answer = self.server.answer(operation, query, sent.get("variables") or {})
-            self._send({"data": {key: value for key, value in answer.items() if re.search(rf"\b{key}\b", query)}})
+            self._send(
+                {
+                    "data": {
+                        key: value
+                        for key, value in answer.items()
+                        if re.search(rf"\b{key}\b", query)
+                    }
+                }
+            )
             return
         for name, part in (sent.get("files") or {}).items():
             lines = [json.loads(line) for line in part["content"]]
@@ -128,7 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._send({})
 
     def do_PUT(self) -> None:
-        self.server.files[self.path.removeprefix("/upload/")] = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.files[self.path.removeprefix("/upload/")] = self.rfile.read(
+            int(self.headers["Content-Length"])
+        )
         self._send({})
 
     def _send(self, value: dict[str, Any]) -> None:

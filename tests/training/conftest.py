@@ -1,4 +1,6 @@
-"""A tiny Llama target with generated text and captured features: everything the trainer needs, in a second."""
+"""A tiny Llama target with generated text and captured features: everything the trainer needs, in a
+second.
+"""
 
 import json
 import random
@@ -18,8 +20,10 @@ VOCAB = 40
 def tiny_target(folder: Path) -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=128, tie_word_embeddings=True, rms_norm_eps=1e-5,
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=128, tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     model = LlamaForCausalLM(config)
@@ -35,7 +39,9 @@ def tiny_target(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> SimpleNamespace:
-    """`target`, `data`, `features` paths. The text counts upwards (mod 30) from a random start: easy to learn."""
+    """`target`, `data`, `features` paths. The text counts upwards (mod 30) from a random start:
+    easy to learn.
+    """
     root = tmp_path_factory.mktemp("tiny")
     tiny_target(root / "target")
     rng = random.Random(0)
@@ -50,6 +56,21 @@ def tiny(tmp_path_factory) -> SimpleNamespace:
                 "output_ids": ids[2:],
             }
             out.write(json.dumps(row) + "\n")
-    options = ["--target", str(root / "target"), "--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
-    assert capture(["--data", str(root / "text.jsonl"), "--out", str(root / "features"), *options]) == 0
-    return SimpleNamespace(target=root / "target", data=root / "text.jsonl", features=root / "features")
+    options = [
+        "--target",
+        str(root / "target"),
+        "--taps",
+        "0",
+        "2",
+        "--holdout",
+        "2",
+        "--shard-size",
+        "12",
+    ]
+    assert (
+        capture(["--data", str(root / "text.jsonl"), "--out", str(root / "features"), *options])
+        == 0
+    )
+    return SimpleNamespace(
+        target=root / "target", data=root / "text.jsonl", features=root / "features"
+    )

@@ -1,4 +1,6 @@
-"""Cards say what the run recorded: machine, prompts kept out, target, objective, measurements of these very weights."""
+"""Cards say what the run recorded: machine, prompts kept out, target, objective, measurements of
+these very weights.
+"""
 
 import json
 from types import SimpleNamespace
@@ -29,7 +31,9 @@ from dartree_exp.training.state import load_state, save_state
 
 @pytest.fixture(scope="module")
 def made(tiny, tmp_path_factory):
-    """A text with a record as `generate` leaves it, its features, a backbone and a Markov head, both exported."""
+    """A text with a record as `generate` leaves it, its features, a backbone and a Markov head,
+    both exported.
+    """
     root = tmp_path_factory.mktemp("made")
     text, banned, prompts = root / "text.jsonl", root / "bench.jsonl", root / "prompts.jsonl"
     banned.write_text('{"prompt": "a"}\n')
@@ -40,7 +44,17 @@ def made(tiny, tmp_path_factory):
     record = begin_text(text, settings, {**file_record(prompts), "count": 1, "kept_out": 0})
     text.write_bytes(tiny.data.read_bytes())
     finish_text(text, record)
-    options = ["--target", str(tiny.target), "--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
+    options = [
+        "--target",
+        str(tiny.target),
+        "--taps",
+        "0",
+        "2",
+        "--holdout",
+        "2",
+        "--shard-size",
+        "12",
+    ]
     assert capture(["--data", str(text), "--out", str(root / "features"), *options]) == 0
     here = SimpleNamespace(target=tiny.target, data=text, features=root / "features", root=root)
     run(here, root / "backbone", "--steps", "4")
@@ -53,7 +67,9 @@ def made(tiny, tmp_path_factory):
 
 
 def written(made, name="head_out"):
-    return json.loads((made.root / name / "card.json").read_text()), (made.root / name / "card.md").read_text()
+    return json.loads((made.root / name / "card.json").read_text()), (
+        made.root / name / "card.md"
+    ).read_text()
 
 
 def test_the_machine_is_the_recorded_one(made, tmp_path):
@@ -65,8 +81,19 @@ def test_the_machine_is_the_recorded_one(made, tmp_path):
     for key in ("machines", "data", "objective"):  # a run of an older version
         del meta[key]
     save_state(tmp_path / "old", tensors, meta)
-    (tmp_path / "old" / "curve.jsonl").write_text((made.root / "backbone" / "curve.jsonl").read_text())
-    paths = ["--run", str(tmp_path / "old"), "--data", str(made.data), "--target", str(made.target), "--holdout", "2"]
+    (tmp_path / "old" / "curve.jsonl").write_text(
+        (made.root / "backbone" / "curve.jsonl").read_text()
+    )
+    paths = [
+        "--run",
+        str(tmp_path / "old"),
+        "--data",
+        str(made.data),
+        "--target",
+        str(made.target),
+        "--holdout",
+        "2",
+    ]
     assert export([*paths, "--out", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "card.md").read_text()
     assert "on a machine that was not recorded" in text and cpu["model"] not in text
@@ -84,32 +111,49 @@ def test_a_resumed_old_run_does_not_claim_this_machine_for_all_of_it(made, tmp_p
 
 def test_prompts_kept_out_are_those_of_the_named_files(made):
     text = written(made)[1]
-    assert "Prompts kept out of the text: compared by text, case and white space aside, with `bench.jsonl`" in text
     assert (
-        "Generated greedily by the target (target), at most 28 new tokens, from the prompts of `prompts.jsonl` (1)"
-        in text
+        "Prompts kept out of the text: compared by text, case and white space aside, with "
+        "`bench.jsonl`" in text
+    )
+    assert (
+        "Generated greedily by the target (target), at most 28 new tokens, from the prompts of "
+        "`prompts.jsonl` (1)" in text
     )
     assert str(made.root) not in text + json.dumps(written(made)[0])
 
 
 def test_the_title_says_what_the_weights_are(made):
-    assert written(made)[1].startswith("# Markov correction head (DSpark) with a block-diffusion backbone (DFlash)\n")
+    assert written(made)[1].startswith(
+        "# Markov correction head (DSpark) with a block-diffusion backbone (DFlash)\n"
+    )
     text = written(made, "backbone_out")[1]
     assert text.startswith("# Block-diffusion backbone (DFlash)\n") and "corrects nothing" in text
 
 
 def test_the_objective_comes_from_the_run(made):
     values, text = written(made)
-    assert values["stages"][1]["objective"] == objective_of(TrainSettings(stage="head", head="markov"))
-    assert "This run differs in the loss, the schedule." in text  # no gamma is published for blocks of 4
-    assert "Objective: cross-entropy of the corrected logits (weight 1) + binary cross-entropy" in text
+    assert values["stages"][1]["objective"] == objective_of(
+        TrainSettings(stage="head", head="markov")
+    )
+    assert (
+        "This run differs in the loss, the schedule." in text
+    )  # no gamma is published for blocks of 4
+    assert (
+        "Objective: cross-entropy of the corrected logits (weight 1) + binary cross-entropy" in text
+    )
 
 
 def test_what_differs_from_the_published_objective_is_named():
     mine = objective_of(TrainSettings(stage="head", head="markov_rnn"))
-    assert sentences(mine, "markov_rnn", 16).endswith("This run differs in the loss, gamma, the schedule.")
-    assert "exp(-k/7)" in sentences(mine, "markov_rnn", 16) and "0.9" in sentences(mine, "markov_rnn", 16)
-    assert sentences({**mine, **DSPARK, "gamma": 7.0}, "markov_rnn", 16).endswith("This run has the same.")
+    assert sentences(mine, "markov_rnn", 16).endswith(
+        "This run differs in the loss, gamma, the schedule."
+    )
+    assert "exp(-k/7)" in sentences(mine, "markov_rnn", 16) and "0.9" in sentences(
+        mine, "markov_rnn", 16
+    )
+    assert sentences({**mine, **DSPARK, "gamma": 7.0}, "markov_rnn", 16).endswith(
+        "This run has the same."
+    )
     assert "Published" not in sentences(mine, "gru", 16)
 
 
@@ -118,7 +162,9 @@ def test_only_a_finished_text_has_a_record(made, tmp_path):
     copy = tmp_path / "text.jsonl"
     copy.write_bytes(made.data.read_bytes())
     assert text_record(copy) is None
-    (tmp_path / "text.jsonl.about.json").write_bytes((made.root / "text.jsonl.about.json").read_bytes())
+    (tmp_path / "text.jsonl.about.json").write_bytes(
+        (made.root / "text.jsonl.about.json").read_bytes()
+    )
     assert text_record(copy) is not None
     copy.write_bytes(made.data.read_bytes() + b"\n")
     assert text_record(copy) is None
@@ -136,7 +182,17 @@ def test_a_text_without_a_record_does_not_get_one(tiny, tmp_path):
 
 
 def test_features_of_another_text_are_not_mixed_in(made, tiny):
-    options = ["--target", str(tiny.target), "--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
+    options = [
+        "--target",
+        str(tiny.target),
+        "--taps",
+        "0",
+        "2",
+        "--holdout",
+        "2",
+        "--shard-size",
+        "12",
+    ]
     with pytest.raises(UserError, match="was begun with other settings: seed = 0, now 1"):
         capture(["--data", str(made.data), "--out", str(made.features), *options, "--seed", "1"])
     assert features_record(made.features)["seed"] == 0
@@ -158,8 +214,17 @@ def test_measurements_of_other_weights_are_refused(made, tmp_path):
     folder, measured = made.root / "head_out", tmp_path / "accuracy.json"
     row = {"logits": "with the head", "accuracy": [0.25], "coverage": [0.75], "chain": 1.25}
     measured.write_text(json.dumps({"how": "So.", "weights": ["0" * 64], "rows": [row]}))
-    command = ["--drafter", str(folder), "--accuracy", str(measured), "--out", str(tmp_path / "card")]
-    with pytest.raises(UserError, match=r"was not measured on these weights; run training.validate"):
+    command = [
+        "--drafter",
+        str(folder),
+        "--accuracy",
+        str(measured),
+        "--out",
+        str(tmp_path / "card"),
+    ]
+    with pytest.raises(
+        UserError, match=r"was not measured on these weights; run training.validate"
+    ):
         card(command)
     assert not (tmp_path / "card").exists()
     measured.write_text(json.dumps({"how": "So.", "weights": weights_of(folder), "rows": [row]}))
@@ -178,20 +243,34 @@ def test_a_curve_by_the_old_rule_is_called_so(made):
     assert render(values).count("counts only labels inside the drafting vocabulary") == 1
 
 
-@pytest.mark.parametrize("name", ["smollm2_135m", "smollm2_135m_markov", "smollm2_135m_gated", "smollm2_135m_rnn"])
+@pytest.mark.parametrize(
+    "name", ["smollm2_135m", "smollm2_135m_markov", "smollm2_135m_gated", "smollm2_135m_rnn"]
+)
 def test_shipped_cards_are_rendered_from_their_records(name):
     from dartree_exp.drafters.locate import locate
 
     folder = locate(f"pkg://dartree_exp.drafters/weights/{name}")
     values, text = json.loads((folder / "card.json").read_text()), (folder / "card.md").read_text()
     assert text == render(values)
-    assert values["accuracy"]["weights"] == weights_of(folder) and values["weights"]["sha256"] == weights_of(folder)[-1]
-    assert "2-core" not in text and "a machine that was not recorded" in text and "export2" not in text
-    assert ("This run differs in the loss, gamma, the schedule." in text) == (name != "smollm2_135m")
+    assert (
+        values["accuracy"]["weights"] == weights_of(folder)
+        and values["weights"]["sha256"] == weights_of(folder)[-1]
+    )
+    assert (
+        "2-core" not in text and "a machine that was not recorded" in text and "export2" not in text
+    )
+    assert ("This run differs in the loss, gamma, the schedule." in text) == (
+        name != "smollm2_135m"
+    )
 
 
 def test_a_domain_whose_answers_had_no_rounds_is_called_so(made):
     values = written(made)[0]
     row = {"method": "dflash", "tau": {"all": 1.5, "math": 1.5}, "survival": [0.5]}
-    values["validation"] = {"how": "So.", "domains": ["chat", "math"], "rows": [row], "weights": ["0"]}
+    values["validation"] = {
+        "how": "So.",
+        "domains": ["chat", "math"],
+        "rows": [row],
+        "weights": ["0"],
+    }
     assert "| dflash | 1.50 | no rounds | 1.50 |" in render(values)

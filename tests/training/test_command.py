@@ -55,7 +55,16 @@ def test_a_calibration_is_told_where_to_write(capsys):
     code, said = outcome("calibrate", ["--drafter", "d", "--data", "d"], capsys)
     assert code == 2 and "required: --out" in said
     weights = PACKAGE / "drafters" / "weights" / "smollm2_135m_markov"
-    command_line = ["--drafter", weights, "--data", "d", "--diagram", weights / "x.png", "--out", "t.json"]
+    command_line = [
+        "--drafter",
+        weights,
+        "--data",
+        "d",
+        "--diagram",
+        weights / "x.png",
+        "--out",
+        "t.json",
+    ]
     assert "lies in the installed package" in outcome("calibrate", command_line, capsys)[1]
 
 
@@ -71,7 +80,10 @@ def work(tiny, tmp_path_factory):
     root = tmp_path_factory.mktemp("work")
     run(tiny, root / "run", "--steps", "2")
     paths = ["--data", str(tiny.data), "--target", str(tiny.target)]
-    assert export(["--run", str(root / "run"), *paths, "--holdout", "2", "--out", str(root / "out")]) == 0
+    assert (
+        export(["--run", str(root / "run"), *paths, "--holdout", "2", "--out", str(root / "out")])
+        == 0
+    )
     copies = {"cut": "run", "headless": "run"}
     for name, source in copies.items():
         shutil.copytree(root / source, root / name)
@@ -112,20 +124,43 @@ def work(tiny, tmp_path_factory):
     return SimpleNamespace(root=root, **vars(tiny))
 
 
-SMALL_TRAIN = ["--data={data}", "--features={features}", "--target={target}", "--out={new}", *SMALL, "--steps=1"]
+SMALL_TRAIN = [
+    "--data={data}",
+    "--features={features}",
+    "--target={target}",
+    "--out={new}",
+    *SMALL,
+    "--steps=1",
+]
 CAPTURE = ["--data={data}", "--target={target}", "--out={new}", "--taps", "0", "2", "--holdout=2"]
 EXPORT = ["--run={root}/run", "--data={data}", "--target={target}", "--holdout=2", "--out={new}"]
 TAU = ["--drafter={root}/out", "--data={data}", "--holdout=2", "--samples=1", "--cap=2", "--set"]
 MISTAKES = [
-    ("generate", ["--prompts={root}/nowhere", "--out={new}", "--target={target}"], "nowhere: cannot be read"),
+    (
+        "generate",
+        ["--prompts={root}/nowhere", "--out={new}", "--target={target}"],
+        "nowhere: cannot be read",
+    ),
     (
         "generate",
         ["--prompts={root}/prompts_null.jsonl", "--out={new}", "--target={target}"],
         "line 1: id and prompt must",
     ),
-    ("generate", ["--prompts={root}/prompts_list.jsonl", "--out={new}", "--target={target}"], "line 1: not a prompt"),
-    ("generate", ["--prompts={root}/binary.jsonl", "--out={new}", "--target={target}"], "binary.jsonl: cannot be read"),
-    ("generate", ["--prompts={root}/prompts.jsonl", "--out={new}", "--target={root}"], "config.json"),
+    (
+        "generate",
+        ["--prompts={root}/prompts_list.jsonl", "--out={new}", "--target={target}"],
+        "line 1: not a prompt",
+    ),
+    (
+        "generate",
+        ["--prompts={root}/binary.jsonl", "--out={new}", "--target={target}"],
+        "binary.jsonl: cannot be read",
+    ),
+    (
+        "generate",
+        ["--prompts={root}/prompts.jsonl", "--out={new}", "--target={root}"],
+        "config.json",
+    ),
     (
         "generate",
         ["--prompts={root}/prompts.jsonl", "--out={new}", "--target={target}"],
@@ -141,12 +176,20 @@ MISTAKES = [
         ["--prompts={root}/prompts.jsonl", "--out={new}", "--exclude", "{data}"],
         "has neither `prompt` nor `turns`",
     ),
-    ("generate", ["--prompts={root}/prompts.jsonl", "--out={new}", "--cap=0"], "argument --cap: 0: must be at least 1"),
+    (
+        "generate",
+        ["--prompts={root}/prompts.jsonl", "--out={new}", "--cap=0"],
+        "argument --cap: 0: must be at least 1",
+    ),
     ("generate", ["--prompt={root}/prompts.jsonl", "--out={new}"], "required: --prompts"),
     ("capture", [*CAPTURE, "--data={root}/cut.jsonl.gz"], "cut.jsonl.gz: cannot be read"),
     ("capture", [*CAPTURE, "--data={root}/plain.jsonl.gz"], "plain.jsonl.gz: cannot be read"),
     ("capture", [*CAPTURE, "--data={root}/empty.jsonl"], "empty.jsonl: no samples"),
-    ("capture", [*CAPTURE, "--data={root}/strings.jsonl"], "line 1: prompt_ids and output_ids must be lists"),
+    (
+        "capture",
+        [*CAPTURE, "--data={root}/strings.jsonl"],
+        "line 1: prompt_ids and output_ids must be lists",
+    ),
     ("capture", [*CAPTURE, "--data={root}/large.jsonl"], "has id 40; the target has 40"),
     ("capture", [*CAPTURE, "--data={root}/long.jsonl"], "405 tokens; the target takes 128"),
     ("capture", [*CAPTURE, "--data={root}"], "cannot be read (Is a directory)"),
@@ -161,11 +204,27 @@ MISTAKES = [
     ("capture", [*CAPTURE, "--target={root}/weightless"], "has no model.safetensors"),
     ("capture", [*CAPTURE, "--target={root}/torn"], "model.safetensors: cannot be read"),
     ("capture", [*CAPTURE, "--out={data}"], "text.jsonl"),
-    ("train", [*SMALL_TRAIN, "--features={root}/nowhere"], "there is no such shard; run dartree_exp.training.capture"),
+    (
+        "train",
+        [*SMALL_TRAIN, "--features={root}/nowhere"],
+        "there is no such shard; run dartree_exp.training.capture",
+    ),
     ("train", [*SMALL_TRAIN, "--features={root}/held_only"], "no captured sample to train on"),
-    ("train", [*SMALL_TRAIN, "--features={root}/unheld"], "shard_0000.safetensors: there is no such shard"),
-    ("train", [*SMALL_TRAIN, "--features={root}/features_cut"], "shard_0001.safetensors: not a whole feature shard"),
-    ("train", [*SMALL_TRAIN, "--features={root}/features_cut", "--workers=2"], "shard_0001.safetensors: not a whole"),
+    (
+        "train",
+        [*SMALL_TRAIN, "--features={root}/unheld"],
+        "shard_0000.safetensors: there is no such shard",
+    ),
+    (
+        "train",
+        [*SMALL_TRAIN, "--features={root}/features_cut"],
+        "shard_0001.safetensors: not a whole feature shard",
+    ),
+    (
+        "train",
+        [*SMALL_TRAIN, "--features={root}/features_cut", "--workers=2"],
+        "shard_0001.safetensors: not a whole",
+    ),
     ("train", [*SMALL_TRAIN, "--taps", "1", "2"], "features of layers (0, 2), wanted (1, 2)"),
     ("train", [*SMALL_TRAIN, "--holdout=3"], "holdout = 2, now 3"),
     ("train", [*SMALL_TRAIN, "--data={root}/large.jsonl"], "was begun with other settings: text"),
@@ -186,9 +245,21 @@ MISTAKES = [
     ("export", [*EXPORT, "--run={root}/cut"], "not a whole checkpoint"),
     ("export", [*EXPORT, "--data={root}/large.jsonl"], "not the text this run was trained on"),
     ("export", [*EXPORT, "--backbone={root}/nowhere"], "nowhere"),
-    ("validate", ["--drafter={root}/nowhere", "--features={features}", "--target={target}"], "nowhere"),
-    ("validate", ["--drafter={root}/out_cut", "--features={features}", "--target={target}"], "out_cut"),
-    ("validate", ["--drafter={root}/out", "--features={root}/nowhere", "--target={target}"], "there is no such shard"),
+    (
+        "validate",
+        ["--drafter={root}/nowhere", "--features={features}", "--target={target}"],
+        "nowhere",
+    ),
+    (
+        "validate",
+        ["--drafter={root}/out_cut", "--features={features}", "--target={target}"],
+        "out_cut",
+    ),
+    (
+        "validate",
+        ["--drafter={root}/out", "--features={root}/nowhere", "--target={target}"],
+        "there is no such shard",
+    ),
     ("card", ["--drafter={root}/nowhere", "--out={new}"], "card.json cannot be read"),
     ("card", ["--drafter={root}/card_list", "--out={new}"], "card.json is not a JSON object"),
     ("card", ["--drafter={root}/out_cut", "--out={new}"], "belongs to other weights"),
@@ -203,21 +274,35 @@ MISTAKES = [
     ("tau", [*TAU, "nonsense"], "nonsense"),
     ("tau", [*TAU[:-1], "--methods", "dflush"], "dflush"),
     ("tau", [*TAU[:-1], "--data={root}/strings.jsonl"], "line 1: prompt_ids"),
-    ("calibrate", ["--drafter={root}/out", "--data={data}", "--out={new}"], "no confidence head to calibrate"),
+    (
+        "calibrate",
+        ["--drafter={root}/out", "--data={data}", "--out={new}"],
+        "no confidence head to calibrate",
+    ),
     ("calibrate", ["--drafter={root}/nowhere", "--data={data}", "--out={new}"], "nowhere"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"), MISTAKES, ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "arguments", "said"),
+    MISTAKES,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mistake_is_one_line(name, arguments, said, work, tmp_path, capsys):
     new = tmp_path / "new"
     filled = [text.format(**vars(work), new=new) for text in arguments]
     assert said in said_in_one_line(outcome(name, filled, capsys), 2)
     assert not (tmp_path / "new.about.json").exists()
-    left = [path for path in new.rglob("*") if path.is_file()] if new.is_dir() else [new] if new.exists() else []
-    assert not [path.name for path in left if path.suffix in (".safetensors", ".md", ".jsonl", ".part")]
+    left = (
+        [path for path in new.rglob("*") if path.is_file()]
+        if new.is_dir()
+        else [new]
+        if new.exists()
+        else []
+    )
+    assert not [
+        path.name for path in left if path.suffix in (".safetensors", ".md", ".jsonl", ".part")
+    ]
 
 
 LIMIT = """
@@ -230,13 +315,17 @@ runpy.run_module("dartree_exp.training.{name}", run_name="__main__")
 
 @pytest.mark.parametrize("name", ["capture", "train", "export"])
 def test_a_full_disk_is_one_line(name, work, tmp_path):
-    """A limit on the size of files stands in for the disk: the system refuses the same write, by another number."""
+    """A limit on the size of files stands in for the disk: the system refuses the same write, by
+    another number.
+    """
     arguments = {"capture": CAPTURE, "train": SMALL_TRAIN, "export": EXPORT}[name]
     filled = [text.format(**vars(work), new=tmp_path / "new") for text in arguments]
     code = LIMIT.format(argv=filled, name=name)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "File too large" in said_in_one_line((done.returncode, done.stderr), 1)
-    assert not list((tmp_path / "new").glob("*.safetensors")) and not list((tmp_path / "new").glob("*.part"))
+    assert not list((tmp_path / "new").glob("*.safetensors")) and not list(
+        (tmp_path / "new").glob("*.part")
+    )
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -35,7 +35,9 @@ def test_samples_are_read_plain_and_gzipped(tmp_path):
     with gzip.open(tmp_path / "t.jsonl.gz", "wt") as out:
         out.write(json.dumps(row) + "\n")
     assert (
-        load_samples(tmp_path / "t.jsonl") == load_samples(tmp_path / "t.jsonl.gz") == [Sample("a", "math", [1], [2])]
+        load_samples(tmp_path / "t.jsonl")
+        == load_samples(tmp_path / "t.jsonl.gz")
+        == [Sample("a", "math", [1], [2])]
     )
 
 
@@ -109,7 +111,17 @@ def test_a_shard_of_other_taps_is_refused(tiny):
 
 
 def test_capture_resumes_in_parts_and_counts_bytes(tiny, tmp_path, capsys):
-    options = ["--target", str(tiny.target), "--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
+    options = [
+        "--target",
+        str(tiny.target),
+        "--taps",
+        "0",
+        "2",
+        "--holdout",
+        "2",
+        "--shard-size",
+        "12",
+    ]
     run = ["--data", str(tiny.data), "--out", str(tmp_path), *options]
     assert capture([*run, "--part", "1/2"]) == 0
     made = sorted(p.name for p in tmp_path.glob("*.safetensors"))
@@ -118,7 +130,9 @@ def test_capture_resumes_in_parts_and_counts_bytes(tiny, tmp_path, capsys):
     assert capture(run) == 0
     assert (tmp_path / made[0]).stat().st_mtime_ns == before
     for number in range(4):
-        mine, reference = (read_shard(shard_path(f, number), (0, 2)) for f in (tmp_path, tiny.features))
+        mine, reference = (
+            read_shard(shard_path(f, number), (0, 2)) for f in (tmp_path, tiny.features)
+        )
         assert mine.names == reference.names
         assert torch.equal(mine.features, reference.features)
     size = sum(p.stat().st_size for p in tmp_path.glob("*.safetensors"))
@@ -127,7 +141,10 @@ def test_capture_resumes_in_parts_and_counts_bytes(tiny, tmp_path, capsys):
 
 
 def test_capture_checks_the_disk_first(tiny, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("shutil.disk_usage", lambda _: os.terminal_size((0, 0)) and type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(
+        "shutil.disk_usage",
+        lambda _: os.terminal_size((0, 0)) and type("Usage", (), {"free": 1000}),
+    )
     options = ["--target", str(tiny.target), "--taps", "0", "2", "--holdout", "2"]
     assert capture(["--data", str(tiny.data), "--out", str(tmp_path), *options]) == 1
     assert "not enough space" in capsys.readouterr().err
@@ -182,9 +199,14 @@ def test_labels_are_the_tokens_behind_the_anchor():
     embed = torch.randn(40, 3)
     vocabulary = Vocabulary.of(embed, embed, [i for i in range(40) if i != 18], mask_token_id=0)
     anchors = [torch.tensor([5, 6]), torch.tensor([3])]
-    batch = make_batch([captured(10, 5), captured(8, 3)], anchors, 4, torch.tensor([1.0, 0.5]), vocabulary)
+    batch = make_batch(
+        [captured(10, 5), captured(8, 3)], anchors, 4, torch.tensor([1.0, 0.5]), vocabulary
+    )
     ids = torch.where(batch.labels >= 0, vocabulary.ids[batch.labels.clamp_min(0)], -1)
-    assert ids[0].tolist() == [[16, 17, -1, 19], [17, -1, 19, -1]]  # 18 is outside the vocabulary; 20 is past the end
+    assert ids[0].tolist() == [
+        [16, 17, -1, 19],
+        [17, -1, 19, -1],
+    ]  # 18 is outside the vocabulary; 20 is past the end
     assert batch.inside[0].tolist() == [[True, True, True, True], [True, True, True, False]]
     assert ids[1].tolist() == [[14, 15, 16, 17], [-1, -1, -1, -1]]  # an unused anchor has no label
     assert batch.previous[0, 0].tolist() == [15, 16, 17, 18]

@@ -1,9 +1,11 @@
-"""The training forward gives the backbone's numbers, block by block, and no block sees another one or its own future."""
+"""The training forward gives the backbone's numbers, block by block, and no block sees another one
+or its own future.
+"""
 
 import torch
 
-from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.dflash_config import DFlashConfig
+from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.training.forward import BlockInputs, block_hidden
 
 BLOCK = 5
@@ -11,7 +13,8 @@ BLOCK = 5
 
 def make(layers: int) -> tuple[DFlashBackbone, BlockInputs]:
     config = DFlashConfig(
-        hidden_size=48, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=6, num_key_value_heads=2,
+        hidden_size=48, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=6,
+        num_key_value_heads=2,
         head_dim=8, vocab_size=100, block_size=BLOCK,
         mask_token_id=3, target_layer_ids=(1, 2), num_target_layers=6, shift_label=True,
     )  # fmt: skip
@@ -31,18 +34,28 @@ def make(layers: int) -> tuple[DFlashBackbone, BlockInputs]:
     return backbone, inputs
 
 
-def one_block(backbone: DFlashBackbone, inputs: BlockInputs, sample: int, anchor: int) -> torch.Tensor:
-    """What inference computes: the block alone, with its context through the draft cache, root last committed."""
+def one_block(
+    backbone: DFlashBackbone, inputs: BlockInputs, sample: int, anchor: int
+) -> torch.Tensor:
+    """What inference computes: the block alone, with its context through the draft cache, root last
+    committed.
+    """
     start = int(inputs.anchors[sample, anchor])
-    block = torch.cat([inputs.anchor_embeds[sample, anchor][None], inputs.mask_embed.expand(BLOCK - 1, -1)])[None]
+    block = torch.cat(
+        [inputs.anchor_embeds[sample, anchor][None], inputs.mask_embed.expand(BLOCK - 1, -1)]
+    )[None]
     context = inputs.features[inputs.rows[sample, :start]][None]
     places = torch.arange(start)[None], torch.arange(start, start + BLOCK)[None]
     return backbone(context, block, *places, cache=backbone.new_cache())[0]
 
 
-def worst(backbone: DFlashBackbone, inputs: BlockInputs, hidden: torch.Tensor, slots: list[int]) -> float:
+def worst(
+    backbone: DFlashBackbone, inputs: BlockInputs, hidden: torch.Tensor, slots: list[int]
+) -> float:
     return max(
-        float((one_block(backbone, inputs, s, a)[slots] - hidden[s, a]).abs().max()) for s in range(2) for a in range(3)
+        float((one_block(backbone, inputs, s, a)[slots] - hidden[s, a]).abs().max())
+        for s in range(2)
+        for a in range(3)
     )
 
 
@@ -50,17 +63,29 @@ def worst(backbone: DFlashBackbone, inputs: BlockInputs, hidden: torch.Tensor, s
 def test_equals_the_inference_path():
     for layers in (1, 2, 3):
         backbone, inputs = make(layers)
-        assert worst(backbone, inputs, block_hidden(backbone, inputs, BLOCK), list(range(BLOCK))) < 1e-10
+        assert (
+            worst(backbone, inputs, block_hidden(backbone, inputs, BLOCK), list(range(BLOCK)))
+            < 1e-10
+        )
         picked = torch.tensor([0, 2, 4]).expand(2, 3, 3)
-        assert worst(backbone, inputs, block_hidden(backbone, inputs, BLOCK, picked), [0, 2, 4]) < 1e-10
+        assert (
+            worst(backbone, inputs, block_hidden(backbone, inputs, BLOCK, picked), [0, 2, 4])
+            < 1e-10
+        )
 
 
 @torch.no_grad()
 def test_a_leak_would_be_caught():
-    """Control: with the anchor's own features visible (an off-by-one in the mask) the comparison must fail."""
+    """Control: with the anchor's own features visible (an off-by-one in the mask) the comparison
+    must fail.
+    """
     backbone, inputs = make(2)
-    leaking = BlockInputs(inputs.features, inputs.rows, inputs.anchors + 1, inputs.anchor_embeds, inputs.mask_embed)
-    assert worst(backbone, inputs, block_hidden(backbone, leaking, BLOCK), list(range(BLOCK))) > 1e-3
+    leaking = BlockInputs(
+        inputs.features, inputs.rows, inputs.anchors + 1, inputs.anchor_embeds, inputs.mask_embed
+    )
+    assert (
+        worst(backbone, inputs, block_hidden(backbone, leaking, BLOCK), list(range(BLOCK))) > 1e-3
+    )
 
 
 @torch.no_grad()

@@ -17,7 +17,10 @@ def test_batched_greedy_equals_the_library(tiny):
 
     model = LlamaForCausalLM.from_pretrained(tiny.target, dtype=torch.float32)
     prompts = torch.randint(3, 40, (5, 6), generator=torch.Generator().manual_seed(5))
-    eos = {int(model(prompts[:1]).logits[0, -1].argmax()), 2}  # One row ends at once, others later or never.
+    eos = {
+        int(model(prompts[:1]).logits[0, -1].argmax()),
+        2,
+    }  # One row ends at once, others later or never.
     answers = greedy(LlamaStack(tiny.target), prompts, 40, eos)
     for prompt, answer in zip(prompts, answers, strict=True):
         wanted: list[int] = []
@@ -85,7 +88,18 @@ def test_the_command_resumes_and_leaves_benchmark_prompts_out(tmp_path, capsys):
     prompts, banned, out = tmp_path / "p.jsonl", tmp_path / "bench.jsonl", tmp_path / "out.jsonl"
     prompts.write_text("\n".join(rows) + "\n")
     banned.write_text(json.dumps({"id": "z", "domain": "chat", "prompt": "name a  COLOUR."}) + "\n")
-    command = ["--prompts", str(prompts), "--out", str(out), "--exclude", str(banned), "--cap", "5", "--batch", "1"]
+    command = [
+        "--prompts",
+        str(prompts),
+        "--out",
+        str(out),
+        "--exclude",
+        str(banned),
+        "--cap",
+        "5",
+        "--batch",
+        "1",
+    ]
     assert main(command) == 0
     whole = out.read_text()
     assert {s.id for s in load_samples(out)} == {"a", "c"}

@@ -20,7 +20,8 @@ def test_position_weights_follow_the_published_formula():
 
 
 @pytest.mark.parametrize(
-    ("slots", "gamma", "count", "first"), [(16, 4.0, 4, 0), (8, 4.0, 4, 0), (16, 1.0, 5, 1), (4, 9.0, 4, 0)]
+    ("slots", "gamma", "count", "first"),
+    [(16, 4.0, 4, 0), (8, 4.0, 4, 0), (16, 1.0, 5, 1), (4, 9.0, 4, 0)],
 )
 def test_slots_are_drawn_with_their_probability(slots, gamma, count, first):
     weights = position_weights(slots, gamma, first)
@@ -55,9 +56,20 @@ def test_sampled_loss_has_the_expectation_of_the_full_one():
 @pytest.mark.parametrize("chunk", [3, 64])
 def test_gradients_equal_autograd(base_share, chunk):
     rng = torch.Generator().manual_seed(0)
-    hidden, head, codes, output = (torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4)])
+    hidden, head, codes, output = (
+        torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4)]
+    )
     labels, weights = torch.randint(0, 9, (10,), generator=rng), torch.rand(10, generator=rng)
-    result = draft_loss(hidden, head, labels, weights, codes=codes, output=output, base_share=base_share, chunk=chunk)
+    result = draft_loss(
+        hidden,
+        head,
+        labels,
+        weights,
+        codes=codes,
+        output=output,
+        base_share=base_share,
+        chunk=chunk,
+    )
     for tensor in (hidden, codes, output):
         tensor.requires_grad_(True)
     share = weights / weights.sum()
@@ -77,13 +89,18 @@ def test_gradients_equal_autograd(base_share, chunk):
 def test_bfloat16_products_change_the_gradients_by_rounding_only():
     rng = torch.Generator().manual_seed(0)
     hidden, head, codes, output = (
-        torch.randn(n, m, generator=rng) / m**0.5 for n, m in [(64, 32), (90, 32), (64, 16), (90, 16)]
+        torch.randn(n, m, generator=rng) / m**0.5
+        for n, m in [(64, 32), (90, 32), (64, 16), (90, 16)]
     )
     labels, weights = torch.randint(0, 90, (64,), generator=rng), torch.rand(64, generator=rng)
     exact = draft_loss(hidden, head, labels, weights, codes=codes, output=output, base_share=0.3)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = draft_loss(hidden, head, labels, weights, codes=codes, output=output, base_share=0.3)
-    assert rounded.final != exact.final, "the products were not rounded: autocast did not reach the loss"
+        rounded = draft_loss(
+            hidden, head, labels, weights, codes=codes, output=output, base_share=0.3
+        )
+    assert rounded.final != exact.final, (
+        "the products were not rounded: autocast did not reach the loss"
+    )
     assert rounded.final == pytest.approx(exact.final, rel=1e-3)
     for name in ("hidden", "codes", "output"):
         mine, wanted = getattr(rounded, name), getattr(exact, name)
@@ -94,23 +111,33 @@ def test_bfloat16_products_change_the_gradients_by_rounding_only():
 def test_corrected_loss_without_a_head_is_refused():
     with pytest.raises(ValueError, match="needs codes and output"):
         draft_loss(
-            torch.zeros(1, 2), torch.zeros(3, 2), torch.zeros(1, dtype=torch.long), torch.ones(1), base_share=0.5
+            torch.zeros(1, 2),
+            torch.zeros(3, 2),
+            torch.zeros(1, dtype=torch.long),
+            torch.ones(1),
+            base_share=0.5,
         )
 
 
 @pytest.mark.parametrize("corrected", [True, False])
 def test_the_likelihood_is_the_drafters_probability_of_each_label(corrected):
     rng = torch.Generator().manual_seed(0)
-    hidden, head, codes, output = (torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4)])
+    hidden, head, codes, output = (
+        torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4)]
+    )
     labels = torch.randint(0, 9, (10,), generator=rng)
     more = {"codes": codes, "output": output, "base_share": 0.4} if corrected else {}
     result = draft_loss(hidden, head, labels, torch.ones(10), chunk=3, **more)
     logits = hidden @ head.T + (codes @ output.T if corrected else 0)
-    assert torch.allclose(result.likelihood, logits.softmax(-1)[torch.arange(10), labels], atol=1e-6)
+    assert torch.allclose(
+        result.likelihood, logits.softmax(-1)[torch.arange(10), labels], atol=1e-6
+    )
 
 
 def test_the_confidence_target_is_one_minus_half_the_distance_to_a_one_hot_target():
-    """DeepSpec's c* = clamp(1 - L1 / 2, 0, 1) is the label's probability where the target is greedy."""
+    """DeepSpec's c* = clamp(1 - L1 / 2, 0, 1) is the label's probability where the target is
+    greedy.
+    """
     q = torch.randn(5, 7).softmax(-1)
     label = torch.tensor([0, 3, 6, 2, 2])
     p = torch.nn.functional.one_hot(label, 7).float()
@@ -122,4 +149,6 @@ def test_the_confidence_target_is_one_minus_half_the_distance_to_a_one_hot_targe
     least = confidence_loss(best, published, weights)
     for step in (-0.1, 0.1):
         assert confidence_loss(best + step, published, weights) > least
-    assert torch.equal(confidence_loss(best + torch.tensor([0, 0, 9.0, 0, 0]), published, weights), least)
+    assert torch.equal(
+        confidence_loss(best + torch.tensor([0, 0, 9.0, 0, 0]), published, weights), least
+    )

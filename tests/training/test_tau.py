@@ -36,7 +36,17 @@ def test_shipped_drafter_is_validated_losslessly(embedded_model, tmp_path, capsy
         for domain, prompt in PROMPTS.items()
     ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = ["--holdout", "1", "--samples", "1", "--cap", "16", "--methods", "dflash", "dartree_pruned"]
+    options = [
+        "--holdout",
+        "1",
+        "--samples",
+        "1",
+        "--cap",
+        "16",
+        "--methods",
+        "dflash",
+        "dartree_pruned",
+    ]
     drafter = str(locate("pkg://dartree_exp.drafters/weights/smollm2_135m"))
     assert main(["--drafter", drafter, "--data", str(data), "--out", str(out), *options]) == 0
     result = json.loads(out.read_text())
@@ -45,6 +55,8 @@ def test_shipped_drafter_is_validated_losslessly(embedded_model, tmp_path, capsy
     assert (chain["method"], pruned["method"]) == ("dflash", "dartree_pruned")
     for row in (chain, pruned):
         assert row["differing"] == 0
-        assert row["tau"]["all"] == pytest.approx((row["tau"]["chat"] + row["tau"]["math"]) / 2, abs=1e-3)
+        assert row["tau"]["all"] == pytest.approx(
+            (row["tau"]["chat"] + row["tau"]["math"]) / 2, abs=1e-3
+        )
         assert row["survival"] == sorted(row["survival"], reverse=True)
     assert pruned["tau"]["all"] > chain["tau"]["all"] >= 1

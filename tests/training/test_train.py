@@ -1,4 +1,6 @@
-"""The trainer on a tiny target: it learns, resumes to the same state, and its export drafts what training promised."""
+"""The trainer on a tiny target: it learns, resumes to the same state, and its export drafts what
+training promised.
+"""
 
 import json
 from types import SimpleNamespace
@@ -7,7 +9,7 @@ import pytest
 import torch
 from training_support import run
 
-from dartree_exp.drafters.checkpoint import read_checkpoint
+from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
 from dartree_exp.training.batches import load_captured, make_batch
 from dartree_exp.training.card import render, stages
 from dartree_exp.training.export import export, load_run
@@ -23,7 +25,9 @@ def trained(tiny, tmp_path_factory):
     """A backbone and a head on top of it."""
     root = tmp_path_factory.mktemp("runs")
     backbone = run(tiny, root / "backbone", "--steps", "80", "--short-until", "0.5")
-    head = run(tiny, root / "head", "--steps", "60", "--stage", "head", "--init", str(root / "backbone"))
+    head = run(
+        tiny, root / "head", "--steps", "60", "--stage", "head", "--init", str(root / "backbone")
+    )
     return SimpleNamespace(root=root, backbone=backbone, head=head)
 
 
@@ -35,7 +39,10 @@ def test_loss_falls_and_slots_become_right(trained):
 
 
 def test_head_stage_leaves_the_backbone_alone(trained):
-    (before, _), (after, _) = load_state(trained.root / "backbone"), load_state(trained.root / "head")
+    (before, _), (after, _) = (
+        load_state(trained.root / "backbone"),
+        load_state(trained.root / "head"),
+    )
     for name, value in before["ema"].items():
         same = torch.equal(value, after["model"][name])
         assert same == name.startswith("backbone."), name
@@ -48,7 +55,10 @@ def test_a_resumed_run_ends_in_the_same_state(tiny, tmp_path):
     run(tiny, tmp_path / "parts", "--steps", "12", "--stop-after", "5")
     assert load_state(tmp_path / "parts")[1]["step"] == 5
     run(tiny, tmp_path / "parts", "--steps", "12")
-    (whole, whole_meta), (parts, parts_meta) = load_state(tmp_path / "whole"), load_state(tmp_path / "parts")
+    (whole, whole_meta), (parts, parts_meta) = (
+        load_state(tmp_path / "whole"),
+        load_state(tmp_path / "parts"),
+    )
     assert whole_meta["order"] == parts_meta["order"]
     for group in ("model", "ema", "optimizer"):
         for name, value in whole[group].items():
@@ -98,7 +108,9 @@ def test_curriculum_goes_from_base_to_final():
 
 
 def test_export_gives_the_same_drafts_through_the_inference_path(tiny, trained, tmp_path):
-    """Slot by slot, on the same held-out samples: what training counts as right is what drafting proposes."""
+    """Slot by slot, on the same held-out samples: what training counts as right is what drafting
+    proposes.
+    """
     card = {
         "name": "tiny",
         "summary": "test",
@@ -109,7 +121,9 @@ def test_export_gives_the_same_drafts_through_the_inference_path(tiny, trained, 
     written = json.loads((tmp_path / "out" / "card.json").read_text())
     assert [s["stage"] for s in written["stages"]] == ["backbone", "head"]
     assert "Stage: head, gru" in render(written)
-    stored = read_checkpoint(tmp_path / "out", use_head=True, dtype=torch.float32, device=torch.device("cpu"))
+    stored = read_checkpoint(
+        tmp_path / "out", use_head=True, dtype=torch.float32, device=torch.device("cpu")
+    )
     assert stored.config.shift_label and stored.config.draft_vocab_size == 30
 
     model, ids, _ = load_run(trained.root / "head", tiny.target)
@@ -127,7 +141,9 @@ def test_export_gives_the_same_drafts_through_the_inference_path(tiny, trained, 
                 block = vocabulary.embed[torch.tensor([int(sample.ids[anchor]), 0, 0, 0])][None]
                 places = torch.arange(anchor)[None], torch.arange(anchor, anchor + 4)[None]
                 cache = stored.backbone.new_cache()
-                hidden = stored.backbone(sample.features[:anchor].float()[None], block, *places, cache=cache)[0]
+                hidden = stored.backbone(
+                    sample.features[:anchor].float()[None], block, *places, cache=cache
+                )[0]
                 agree += int(((hidden @ vocabulary.head.T).argmax(-1) == train_choice[i, j]).sum())
                 total += 4
     assert agree / total > 0.97  # bfloat16 weights may flip a near tie
@@ -141,7 +157,9 @@ def test_export_restricts_the_head_to_trained_rows(tiny, trained, tmp_path):
         "data": {"file": "text", "sha256": "0" * 64, "held_out": []},
     }
     export(trained.root / "head", tmp_path / "out", tiny.target, card)
-    stored = read_checkpoint(tmp_path / "out", use_head=True, dtype=torch.float32, device=torch.device("cpu"))
+    stored = read_checkpoint(
+        tmp_path / "out", use_head=True, dtype=torch.float32, device=torch.device("cpu")
+    )
     rows = stored.head.state_dict()["embed_proj.2.weight"].abs().sum(1)
     untrained = torch.ones(len(rows), dtype=torch.bool)
     untrained[stored.vocab_ids] = False

@@ -1,4 +1,6 @@
-"""Held-out accuracy: a label that cannot be drafted is a miss, in a run's curve and for an exported folder alike."""
+"""Held-out accuracy: a label that cannot be drafted is a miss, in a run's curve and for an exported
+folder alike.
+"""
 
 import json
 
@@ -47,10 +49,16 @@ def test_labels_outside_the_drafting_vocabulary_count_as_misses(tiny, narrow):
     inside = [sum(c[1][slot] for c in counts) for slot in range(4)]
     assert all(0 < i < t for i, t in zip(inside, total, strict=True))
     assert result["coverage"] == [round(i / t, 4) for i, t in zip(inside, total, strict=True)]
-    for accuracy, coverage, count in zip(result["accuracy"], result["coverage"], total, strict=True):
+    for accuracy, coverage, count in zip(
+        result["accuracy"], result["coverage"], total, strict=True
+    ):
         assert accuracy <= coverage
-        assert accuracy * count == pytest.approx(round(accuracy * count), abs=0.02)  # hits of all labels
-    assert result["accuracy"][0] > 0.5 * result["coverage"][0]  # it learned something, so the counts are not of zeros
+        assert accuracy * count == pytest.approx(
+            round(accuracy * count), abs=0.02
+        )  # hits of all labels
+    assert (
+        result["accuracy"][0] > 0.5 * result["coverage"][0]
+    )  # it learned something, so the counts are not of zeros
 
 
 def test_the_curve_of_a_run_counts_them_too(tiny, narrow):
@@ -62,7 +70,14 @@ def test_the_curve_of_a_run_counts_them_too(tiny, narrow):
 def test_the_command_measures_an_exported_folder(tiny, narrow, tmp_path, capsys):
     """What is exported has the accuracy of the run's last validation, up to bfloat16 weights."""
     root, curve = narrow
-    options = ["--features", str(tiny.features), "--target", str(tiny.target), "--out", str(tmp_path / "a.json")]
+    options = [
+        "--features",
+        str(tiny.features),
+        "--target",
+        str(tiny.target),
+        "--out",
+        str(tmp_path / "a.json"),
+    ]
     assert main(["--drafter", str(root / "out"), *options]) == 0
     written = json.loads((tmp_path / "a.json").read_text())
     assert [row["logits"] for row in written["rows"]] == ["backbone alone", "with the head"]
@@ -80,4 +95,6 @@ def test_a_narrow_head_is_the_full_one_on_its_ids(tiny, narrow):
     exported = load_exported(narrow[0] / "out", tiny.target)
     assert exported.vocabulary.ids.tolist() == ids.tolist()
     hidden, tokens = torch.randn(3, 4, 32), torch.randint(4, 30, (3, 4))
-    torch.testing.assert_close(exported.head(hidden, tokens), model.head(hidden, tokens), atol=0.1, rtol=0.05)
+    torch.testing.assert_close(
+        exported.head(hidden, tokens), model.head(hidden, tokens), atol=0.1, rtol=0.05
+    )

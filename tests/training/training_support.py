@@ -5,8 +5,10 @@ import json
 from dartree_exp.training.train import main as train
 
 SMALL = [
-    "--taps", "0", "2", "--block", "4", "--short-block", "3", "--loss-slots", "2", "--vocab", "30", "--gru-width", "8",
-    "--rank", "8", "--samples", "4", "--anchors", "6", "--lr", "0.01", "--warmup-steps", "4", "--layers", "2", "--ema", "0.9",
+    "--taps", "0", "2", "--block", "4", "--short-block", "3", "--loss-slots", "2", "--vocab", "30",
+    "--gru-width", "8",
+    "--rank", "8", "--samples", "4", "--anchors", "6", "--lr", "0.01", "--warmup-steps", "4",
+    "--layers", "2", "--ema", "0.9",
     "--holdout", "2", "--validate-every", "20", "--mask-token-id", "0",
 ]  # fmt: skip
 

@@ -51,15 +51,33 @@ def test_knobs_reach_the_builder():
     made = scorer("conditional", 0, 3, 6)
     wide = make_builder(Tree("pruned", width=6)).build(made, 0, 3, 8)
     assert wide.supertree_size == 18
-    assert make_builder(Tree("pruned", width=6, children=1)).build(made, 0, 3, 8).supertree_size == 3
-    assert make_builder(Tree("pruned", width=6, narrow_by_budget=True)).build(made, 0, 3, 2).supertree_size == 6
+    assert (
+        make_builder(Tree("pruned", width=6, children=1)).build(made, 0, 3, 8).supertree_size == 3
+    )
+    assert (
+        make_builder(Tree("pruned", width=6, narrow_by_budget=True))
+        .build(made, 0, 3, 2)
+        .supertree_size
+        == 6
+    )
     shallow = make_builder(Tree("pruned", width=6, beta=-9.0)).build(made, 0, 3, 8)
     assert paths(shallow).keys() != paths(wide).keys()
     steep = make_builder(Tree("heap", beta=-9.0)).build(made, 0, 3, 8)
-    assert paths(steep).keys() != paths(make_builder(Tree("heap", beta=0.0)).build(made, 0, 3, 8)).keys()
-    assert make_builder(Tree("pruned", width=None)).build(made, 0, 3, 5).supertree_size == 15  # W = B
-    assert make_builder(Tree("pool", width=2, children=3)).build(made, 0, 3, 8).supertree_size == 3 + 6 + 6
-    assert make_builder(Tree("frontier", width=None, children=3)).build(made, 0, 3, 4).supertree_size == 3 + 9 + 12
+    assert (
+        paths(steep).keys()
+        != paths(make_builder(Tree("heap", beta=0.0)).build(made, 0, 3, 8)).keys()
+    )
+    assert (
+        make_builder(Tree("pruned", width=None)).build(made, 0, 3, 5).supertree_size == 15
+    )  # W = B
+    assert (
+        make_builder(Tree("pool", width=2, children=3)).build(made, 0, 3, 8).supertree_size
+        == 3 + 6 + 6
+    )
+    assert (
+        make_builder(Tree("frontier", width=None, children=3)).build(made, 0, 3, 4).supertree_size
+        == 3 + 9 + 12
+    )
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -68,12 +86,19 @@ def test_no_tree_is_larger_than_the_cache_allows_for(name):
     for budget in (0, 1, 2, 5, 9, 40, 500):
         for children, width in ((None, 3), (2, 1), (1, 4), (None, None)):
             tree = compose(
-                [f"tree={name}", f"tree.budget={budget}", "tree.candidates=6", "tree.narrow_by_budget=false"]
+                [
+                    f"tree={name}",
+                    f"tree.budget={budget}",
+                    "tree.candidates=6",
+                    "tree.narrow_by_budget=false",
+                ]
             ).tree
             tree.children, tree.width = children, width
             built = make_builder(tree).build(made, 0, 3, budget)
             assert built.num_nodes <= largest_tree(tree, 3) <= budget
-            if name == "pruned" and children is None and width is not None:  # then it is the largest there is
+            if (
+                name == "pruned" and children is None and width is not None
+            ):  # then it is the largest there is
                 assert built.num_nodes == largest_tree(tree, 3)
 
 
@@ -84,7 +109,9 @@ def test_the_cache_is_sized_by_the_tree_not_by_the_budget():
     assert most("tree=chain") == 15
     assert most("tree=pruned", "tree.width=12") == 180
     assert most("tree=pruned", "tree.width=12", "tree.candidates=2") == 2 + 4 + 8 + 12 * 12
-    assert most("tree=heap") == most("tree=pool") == most("tree=heap", "tree.candidates=all") == 10000
+    assert (
+        most("tree=heap") == most("tree=pool") == most("tree=heap", "tree.candidates=all") == 10000
+    )
     assert most("method=ddtree", "tree.candidates_follow_budget=true", "tree.children=1") == 15
 
 

@@ -18,11 +18,15 @@ def make(case, tensors, *, normalise="candidates", narrow=True, beta=None):
     block = Block(tensors["hidden"], tensors["base_logits"], None)
     head = golden_head(tensors, params["prefix_len"])
     count = min(params["vocab_size"], max(params["expansion_k"], params["candidate_vocab_size"]))
-    made = make_scorer("conditional", block, head, root_of(tensors), candidates=count, normalise=normalise)
+    made = make_scorer(
+        "conditional", block, head, root_of(tensors), candidates=count, normalise=normalise
+    )
     children = Children(params["expansion_k"], narrow_by_budget=narrow)
     if params["variant"] == "fixed":
         return made, FixedBuilder(children)
-    return made, PrunedBuilder(children, params["supertree_width"], params["depth_bonus"] if beta is None else beta)
+    return made, PrunedBuilder(
+        children, params["supertree_width"], params["depth_bonus"] if beta is None else beta
+    )
 
 
 def root_of(tensors) -> int:
@@ -44,7 +48,9 @@ def check(case, tensors, made, builder):
     root, depths, budget = root_of(tensors), params["num_depths"], params["budget"]
 
     assert torch.equal(made.table.ids, tensors["candidate_ids"])
-    torch.testing.assert_close(made.table.selection.values, tensors["candidate_base"], atol=0, rtol=0)
+    torch.testing.assert_close(
+        made.table.selection.values, tensors["candidate_base"], atol=0, rtol=0
+    )
 
     supertree = builder.supertree(made, root, depths, budget).validate()
     assert supertree.num_nodes == derived["supertree_nodes"]
@@ -55,15 +61,22 @@ def check(case, tensors, made, builder):
     widths = [(supertree.depths == depth).sum().item() for depth in range(1, depths + 1)]
     assert widths == derived["widths_per_depth"]
     atol = tolerance["path_scores_atol"]
-    torch.testing.assert_close(supertree.scores, tensors["supertree.path_scores"], atol=atol, rtol=0)
+    torch.testing.assert_close(
+        supertree.scores, tensors["supertree.path_scores"], atol=atol, rtol=0
+    )
     keys = supertree.scores + params["depth_bonus"] * supertree.depths
     torch.testing.assert_close(keys, tensors["supertree.prune_scores"], atol=atol, rtol=0)
     if "supertree.states" in tensors:
         states = all_states(made, supertree)
-        torch.testing.assert_close(states, tensors["supertree.states"], atol=tolerance["states_atol"], rtol=0)
+        torch.testing.assert_close(
+            states, tensors["supertree.states"], atol=tolerance["states_atol"], rtol=0
+        )
 
     tree = builder.build(made, root, depths, budget).validate(budget)
-    assert tree.num_nodes == derived["tree_nodes"] and tree.supertree_size == derived["supertree_nodes"]
+    assert (
+        tree.num_nodes == derived["tree_nodes"]
+        and tree.supertree_size == derived["supertree_nodes"]
+    )
     assert (tree.num_nodes < supertree.num_nodes) == derived["pruned"]
     kept = tensors["kept_indices"]
     if derived["pruned"]:
@@ -72,7 +85,9 @@ def check(case, tensors, made, builder):
     start = params["root_position"]
     check_verification_tree(tree, tensors, supertree.scores, start)
     if "tree.additive_mask_fp32" in tensors:
-        assert torch.equal(tree_mask(tree, start, torch.float32), tensors["tree.additive_mask_fp32"])
+        assert torch.equal(
+            tree_mask(tree, start, torch.float32), tensors["tree.additive_mask_fp32"]
+        )
 
 
 @pytest.mark.parametrize("name", golden_names("dartree"))
@@ -83,15 +98,20 @@ def test_trees_match(shared, name):
 
 @pytest.mark.parametrize("name", golden_names("dartree"))
 def test_full_vocabulary_on_the_prefix_shifts_scores_only(shared, name):
-    # The release's eager path normalises its uncorrected slots over the whole vocabulary: same tree, other scores.
+    # The release's eager path normalises its uncorrected slots over the whole vocabulary: same
+    # tree, other scores.
     case, tensors = golden(shared, "dartree", name)
     if "supertree.path_scores_fullvocab_prefix" not in tensors:
         pytest.skip("the case has no such scores")
     made, builder = make(case, tensors, normalise="vocab_on_prefix")
-    supertree = builder.supertree(made, root_of(tensors), case["params"]["num_depths"], case["params"]["budget"])
+    supertree = builder.supertree(
+        made, root_of(tensors), case["params"]["num_depths"], case["params"]["budget"]
+    )
     expected = tensors["supertree.path_scores_fullvocab_prefix"]
     assert torch.equal(supertree.tokens[1:], tensors["supertree.tokens"])
-    torch.testing.assert_close(supertree.scores, expected, atol=case["tolerance"]["path_scores_atol"], rtol=0)
+    torch.testing.assert_close(
+        supertree.scores, expected, atol=case["tolerance"]["path_scores_atol"], rtol=0
+    )
 
 
 CONTROLS = {
@@ -113,7 +133,9 @@ def test_a_changed_rule_fails(shared, control):
 def test_ties_that_go_unnoticed_fail(shared, monkeypatch):
     # Control: plain top-k, which leaves the order of ties open, gets tied paths wrong.
     case, tensors = golden(shared, "dartree", "ties_clones_w6_b15_beta0_d6")
-    monkeypatch.setattr("dartree_exp.trees.levelwise.stable_topk", lambda values, k: tuple(values.topk(k)))
+    monkeypatch.setattr(
+        "dartree_exp.trees.levelwise.stable_topk", lambda values, k: tuple(values.topk(k))
+    )
     with pytest.raises(AssertionError):
         check(case, tensors, *make(case, tensors))
 

@@ -19,7 +19,9 @@ def build(case, tensors, ties=None):
     block = Block(logits.new_zeros(len(logits), 1), logits, None)
     count = max(1, min(params["budget"], params["vocab_size"]))
     made = make_scorer("marginal", block, None, ROOT, candidates=count, normalise="vocab")
-    if case["kind"] == "tie_tokens":  # torch.topk chose an order of its own there: take its rows as they are stored
+    if (
+        case["kind"] == "tie_tokens"
+    ):  # torch.topk chose an order of its own there: take its rows as they are stored
         made = Stored(tensors)
     return HeapBuilder(ALL, ties).build(made, ROOT, params["num_depths"], params["budget"]), made
 
@@ -60,7 +62,11 @@ def test_trees_match(shared, name):
     case, tensors = golden(shared, "ddtree_heap", name)
     tree, made = build(case, tensors)
     check(case, tensors, tree)
-    if "topk_tokens" in tensors and case["kind"] == "random" and tensors["draft_logits"].dtype == torch.float32:
+    if (
+        "topk_tokens" in tensors
+        and case["kind"] == "random"
+        and tensors["draft_logits"].dtype == torch.float32
+    ):
         for depth in range(1, case["params"]["num_depths"] + 1):
             assert torch.equal(made.candidates(depth), tensors["topk_tokens"][depth - 1])
 
@@ -77,6 +83,8 @@ def test_the_other_normaliser_fails(shared):
     # Control: normalising over K < V candidates shifts the scores and, across depths, the tree.
     case, tensors = golden(shared, "ddtree_heap", "rand_d16_v300_b16")
     logits = tensors["draft_logits"]
-    made = make_scorer("marginal", Block(logits, logits, None), None, ROOT, candidates=16, normalise="candidates")
+    made = make_scorer(
+        "marginal", Block(logits, logits, None), None, ROOT, candidates=16, normalise="candidates"
+    )
     with pytest.raises(AssertionError):
         check(case, tensors, HeapBuilder(ALL).build(made, ROOT, 16, 16))

@@ -1,4 +1,6 @@
-"""DominoTree's three arms and its frontier: golden family `dominotree` (golden/README.md 3.5), every case."""
+"""DominoTree's three arms and its frontier: golden family `dominotree` (golden/README.md 3.5),
+every case.
+"""
 
 import pytest
 import torch
@@ -38,9 +40,13 @@ def check(case, tensors, arm, tree):
     assert torch.equal(tree.parents, tensors[f"{arm}.parents"])
     assert torch.equal(tree.depths[1:], tensors[f"{arm}.depths"])
     assert torch.equal(tree.visibility(), tensors[f"{arm}.visibility"])
-    assert torch.equal(position_ids(tree, case["params"]["root_position"])[0], tensors[f"{arm}.position_ids"])
+    assert torch.equal(
+        position_ids(tree, case["params"]["root_position"])[0], tensors[f"{arm}.position_ids"]
+    )
     atol = case["tolerance"]["cum_logprobs_atol"]
-    torch.testing.assert_close(tree.scores[1:].float(), tensors[f"{arm}.cum_logprobs"], atol=atol, rtol=0)
+    torch.testing.assert_close(
+        tree.scores[1:].float(), tensors[f"{arm}.cum_logprobs"], atol=atol, rtol=0
+    )
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -50,7 +56,9 @@ def test_trees_match(shared, name, arm):
     tree, made = build(case, tensors, arm)
     check(case, tensors, arm, tree)
     if arm == "conditional":
-        torch.testing.assert_close(made.start(tree.tokens[0].item())[0], tensors["root_gru_state"], atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            made.start(tree.tokens[0].item())[0], tensors["root_gru_state"], atol=1e-5, rtol=0
+        )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,12 @@ def test_another_normaliser_fails(shared, normalise):
     # Control: full vocabulary at the prefix depths, the candidates at the others, and nothing else.
     case, tensors = golden(shared, "dominotree", "v96_d16_b32_flat")
     with pytest.raises(AssertionError):
-        check(case, tensors, "conditional", build(case, tensors, "conditional", normalise=normalise)[0])
+        check(
+            case,
+            tensors,
+            "conditional",
+            build(case, tensors, "conditional", normalise=normalise)[0],
+        )
 
 
 def build_frontier(case, tensors, arm, width=None):
@@ -79,7 +92,9 @@ def build_frontier(case, tensors, arm, width=None):
 
 
 def check_frontier(case, tensors, arm, tree):
-    """The stored tree without its padding: the reference fills a fixed shape up with children of the root."""
+    """The stored tree without its padding: the reference fills a fixed shape up with children of
+    the root.
+    """
     tree.validate(case["params"]["budget"])
     real = case["expected"][arm]["num_real_nodes"]
     assert tree.num_nodes == real
@@ -88,7 +103,9 @@ def check_frontier(case, tensors, arm, tree):
     assert torch.equal(tree.depths[1:], tensors[f"{arm}.depths"][:real])
     assert torch.equal(tree.visibility(), tensors[f"{arm}.visibility"][: real + 1, : real + 1])
     atol = case["tolerance"]["cum_logprobs_atol"]
-    torch.testing.assert_close(tree.scores[1:], tensors[f"{arm}.cum_logprobs"][:real], atol=atol, rtol=0)
+    torch.testing.assert_close(
+        tree.scores[1:], tensors[f"{arm}.cum_logprobs"][:real], atol=atol, rtol=0
+    )
     assert (tensors[f"{arm}.cum_logprobs"][real:] < -1e29).all()
 
 
@@ -113,4 +130,6 @@ def test_another_width_fails(shared):
     # Control: the stored beams of this case are narrow enough to miss nodes.
     case, tensors = golden(shared, "dominotree", "v96_d16_b32_flat")
     with pytest.raises(AssertionError):
-        check_frontier(case, tensors, "frontier", build_frontier(case, tensors, "frontier", width=2)[0])
+        check_frontier(
+            case, tensors, "frontier", build_frontier(case, tensors, "frontier", width=2)[0]
+        )

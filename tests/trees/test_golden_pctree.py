@@ -1,4 +1,6 @@
-"""PCTree's pool: golden family `pctree` (golden/README.md 3.7), every case, on DSpark's vanilla Markov head."""
+"""PCTree's pool: golden family `pctree` (golden/README.md 3.7), every case, on DSpark's vanilla
+Markov head.
+"""
 
 import pytest
 import torch
@@ -12,15 +14,28 @@ from dartree_exp.trees.scorer import make_scorer
 
 def make(case, tensors, *, normalise="vocab", candidates="all", k=None):
     """Scorer, builder and root of a case; K = V, one k for children and frontier."""
-    block, root = Block(tensors["hidden"], tensors["base_logits"], None), tensors["root_token"].item()
-    made = make_scorer("conditional", block, golden_head(tensors, 0), root, candidates=candidates, normalise=normalise)
+    block, root = (
+        Block(tensors["hidden"], tensors["base_logits"], None),
+        tensors["root_token"].item(),
+    )
+    made = make_scorer(
+        "conditional",
+        block,
+        golden_head(tensors, 0),
+        root,
+        candidates=candidates,
+        normalise=normalise,
+    )
     k = k or case["params"]["beam_k"]
     return made, PoolBuilder(k, k), root
 
 
 def check(case, tensors, made, builder, root):
     params, atol = case["params"], case["tolerance"]["scores_atol"]
-    depths, budget = params["num_depths"], params["num_tree_tokens_incl_root"] - 1  # PCTree's N counts the root
+    depths, budget = (
+        params["num_depths"],
+        params["num_tree_tokens_incl_root"] - 1,
+    )  # PCTree's N counts the root
 
     pool = builder.pool(made, root, depths, budget).validate()
     assert pool.num_nodes == case["derived"]["pool_nodes"]
@@ -30,8 +45,13 @@ def check(case, tensors, made, builder, root):
     torch.testing.assert_close(pool.scores, tensors["pool.scores"], atol=atol, rtol=0)
     width = tensors["frontier"].shape[1]
     for depth in range(1, depths):
-        expanded = pool.parents[pool.depths == depth + 1].unique_consecutive()  # a parent's children stand together
-        assert torch.equal(expanded, tensors["frontier"][depth - 1, : len(expanded)]) and len(expanded) == width
+        expanded = pool.parents[
+            pool.depths == depth + 1
+        ].unique_consecutive()  # a parent's children stand together
+        assert (
+            torch.equal(expanded, tensors["frontier"][depth - 1, : len(expanded)])
+            and len(expanded) == width
+        )
 
     kept = tensors["kept_indices"]
     assert len(kept) == case["derived"]["kept_nodes"] and torch.equal(

@@ -31,7 +31,9 @@ def test_base_order_limits_to_the_first_of_the_menu():
     made = scorer("conditional", 2, 2, 5)
     tree = HeapBuilder(Children(limit=2)).build(made, 0, 2, 100).validate()
     assert tree.num_nodes == 6 and set(tree.ranks[1:].tolist()) == {0, 1}
-    assert [made.candidates(1)[r] for r in (0, 1)] == [t for t in made.candidates(1).tolist() if (t,) in paths(tree)]
+    assert [made.candidates(1)[r] for r in (0, 1)] == [
+        t for t in made.candidates(1).tolist() if (t,) in paths(tree)
+    ]
 
 
 def test_whole_vocabulary_smaller_than_the_budget():
@@ -71,7 +73,8 @@ class Flat:
 
 
 def test_tie_rules_differ_as_published():
-    # Open after popping (0): (1) at -1. After (1): its child (1, 0) at -1; then (0, 0), (0, 1), (1, 1) all at -2.
+    # Open after popping (0): (1) at -1. After (1): its child (1, 0) at -1; then (0, 0), (0, 1), (1,
+    # 1) all at -2.
     even = Flat([-1.0, -1.0])
     insertion = HeapBuilder(ALL).build(even, 0, 2, 6)  # the default of a path-dependent scorer
     assert list(paths(insertion)) == [(0,), (1,), (1, 0), (0, 0), (0, 1), (1, 1)]

@@ -48,10 +48,15 @@ def test_lemma_1_pruned_equals_best_first_on_the_supertree(scoring, beta):
     for seed in range(6):
         made = scorer(scoring, seed, 5, 8, prefix=seed % 2)
         supertree = builder.supertree(made, 0, 5, 9)
-        parents, keys = supertree.parents.tolist(), (supertree.scores + beta * supertree.depths).tolist()
+        parents, keys = (
+            supertree.parents.tolist(),
+            (supertree.scores + beta * supertree.depths).tolist(),
+        )
         reached = {0}
         while len(reached) <= 9:  # best-first: the best node whose parent is already in
-            open_nodes = [node for node in range(1, 21) if node not in reached and parents[node] in reached]
+            open_nodes = [
+                node for node in range(1, 21) if node not in reached and parents[node] in reached
+            ]
             reached.add(max(open_nodes, key=keys.__getitem__))
         tree = builder.build(made, 0, 5, 9).validate(9)
         names = list(paths(supertree))
@@ -60,7 +65,9 @@ def test_lemma_1_pruned_equals_best_first_on_the_supertree(scoring, beta):
 
 
 class OnlyThese:
-    """The scores of a supertree's nodes; what it lacks cannot be reached. States are its node indices."""
+    """The scores of a supertree's nodes; what it lacks cannot be reached. States are its node
+    indices.
+    """
 
     path_dependent = True
 
@@ -99,7 +106,9 @@ def test_lemma_1_the_heap_with_the_same_beta_prunes_the_same_supertree(scoring, 
         heap = HeapBuilder(ALL, beta=beta).build(OnlyThese(supertree), 0, 5, 9).validate(9)
         tree = builder.build(made, 0, 5, 9)
         assert paths(heap).keys() == paths(tree).keys()
-        assert paths(heap) == pytest.approx(paths(tree), abs=1e-5)  # path scores are without the bonus
+        assert paths(heap) == pytest.approx(
+            paths(tree), abs=1e-5
+        )  # path scores are without the bonus
         # A supertree as wide as the budget holds what the heap would take of all there is.
         whole = HeapBuilder(ALL, beta=beta).build(made, 0, 5, 9)
         assert paths(PrunedBuilder(ALL, 9, beta).build(made, 0, 5, 9)).keys() == paths(whole).keys()
@@ -128,12 +137,18 @@ def test_supertree_keeps_the_best_of_each_depth():
     tree = PrunedBuilder(ALL, 3, 0.0).supertree(made, 0, 2, 99).validate()
     scores = every_path(made, 0, 2)
     first = sorted((p for p in scores if len(p) == 1), key=lambda p: -scores[p])[:3]
-    second = sorted((p for p in scores if len(p) == 2 and p[:1] in first), key=lambda p: -scores[p])[:3]
+    second = sorted(
+        (p for p in scores if len(p) == 2 and p[:1] in first), key=lambda p: -scores[p]
+    )[:3]
     assert list(paths(tree)) == first + second
 
 
-@pytest.mark.parametrize("builder", [FixedBuilder(NARROW), PrunedBuilder(NARROW, 3, -0.2), PrunedBuilder(ALL, 3, 0.0)])
-@pytest.mark.parametrize("depths,candidates,budget", [(1, 4, 3), (3, 99, 7), (2, 3, 100), (3, 2, 0), (3, 1, 2)])
+@pytest.mark.parametrize(
+    "builder", [FixedBuilder(NARROW), PrunedBuilder(NARROW, 3, -0.2), PrunedBuilder(ALL, 3, 0.0)]
+)
+@pytest.mark.parametrize(
+    "depths,candidates,budget", [(1, 4, 3), (3, 99, 7), (2, 3, 100), (3, 2, 0), (3, 1, 2)]
+)
 def test_edges(builder, depths, candidates, budget):
     made = scorer("conditional", 1, depths, 6, candidates=candidates)
     for limit in (depths, 1, 99):
@@ -151,7 +166,10 @@ def test_children_in_corrected_order():
     assert paths(tree).keys() == paths(HeapBuilder(children).build(made, 0, 3, 12)).keys()
     for node in range(1, tree.num_nodes + 1):
         assert tree.tokens[node] == made.candidates(int(tree.depths[node]))[tree.ranks[node]]
-    assert paths(tree).keys() != paths(PrunedBuilder(Children(limit=2), 16, 0.0).build(made, 0, 3, 12)).keys()
+    assert (
+        paths(tree).keys()
+        != paths(PrunedBuilder(Children(limit=2), 16, 0.0).build(made, 0, 3, 12)).keys()
+    )
 
 
 def operations(builder, depths: int, candidates: int, budget: int) -> int:
@@ -163,7 +181,9 @@ def operations(builder, depths: int, candidates: int, budget: int) -> int:
 
 
 def test_constant_number_of_operations_per_depth():
-    few, more, most = (operations(PrunedBuilder(NARROW, 4, -0.2), depths, 16, 5) for depths in (4, 5, 9))
+    few, more, most = (
+        operations(PrunedBuilder(NARROW, 4, -0.2), depths, 16, 5) for depths in (4, 5, 9)
+    )
     per_depth = more - few
     assert most - more == 4 * per_depth
     assert per_depth <= 40  # head included, views counted
@@ -181,30 +201,47 @@ def test_the_counter_sees_a_copy_to_the_host():
 
 @pytest.mark.parametrize(
     "builder",
-    [FixedBuilder(ALL), PrunedBuilder(ALL, 4, -0.2), ChainBuilder(), PoolBuilder(3, 4), FrontierBuilder(3, None)],
+    [
+        FixedBuilder(ALL),
+        PrunedBuilder(ALL, 4, -0.2),
+        ChainBuilder(),
+        PoolBuilder(3, 4),
+        FrontierBuilder(3, None),
+    ],
     ids=lambda builder: type(builder).__name__,
 )
 def test_tied_scores_cost_no_second_growth(builder):
-    """bf16 logits tie at depth 1, which no head corrects; every depth is scored once all the same."""
+    """bf16 logits tie at depth 1, which no head corrects; every depth is scored once all the
+    same.
+    """
     calls = []
     for seed in range(6):
         block, head = drafter(seed, 5, 200, prefix=1, scale=1.0)
         block.logits.copy_(block.logits.bfloat16())
         made = make_scorer("conditional", block, head, 0, candidates=64)
         rows = made.rows
-        made.rows = lambda state, depth, rows=rows, seed=seed: calls.append((seed, depth)) or rows(state, depth)
+        made.rows = lambda state, depth, rows=rows, seed=seed: (
+            calls.append((seed, depth)) or rows(state, depth)
+        )
         tree = builder.build(made, 0, 5, 10)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(candidate_select, "stable_topk", candidate_select._sorted_topk)
             for module in ("levelwise", "pool", "prune"):
-                patch.setattr(f"dartree_exp.trees.{module}.stable_topk", candidate_select._sorted_topk)
+                patch.setattr(
+                    f"dartree_exp.trees.{module}.stable_topk", candidate_select._sorted_topk
+                )
             made.rows = rows
             assert torch.equal(builder.build(made, 0, 5, 10).tokens, tree.tokens)
     assert sorted(calls) == [(seed, depth) for seed in range(6) for depth in range(1, 6)]
 
 
 @pytest.mark.parametrize(
-    "builder", [FixedBuilder(NARROW), PrunedBuilder(NARROW, 4, -0.2), PrunedBuilder(Children(3, "corrected"), 4, 0.0)]
+    "builder",
+    [
+        FixedBuilder(NARROW),
+        PrunedBuilder(NARROW, 4, -0.2),
+        PrunedBuilder(Children(3, "corrected"), 4, 0.0),
+    ],
 )
 def test_a_tree_is_built_without_any_data(builder):
     tree = builder.build(Shapes(), 0, 6, 10)

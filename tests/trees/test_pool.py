@@ -76,7 +76,9 @@ def test_top_is_the_sorted_row(scoring, candidates):
         assert torch.equal(log_probs, rows.sort(dim=-1, descending=True).values[:, :count])
         assert torch.equal(rows.gather(1, ranks), log_probs)
         assert torch.equal(made.candidates(2)[ranks], tokens)
-        for whole, column in zip(made.best(state, 2), (tokens[:, 0], log_probs[:, 0], ranks[:, 0]), strict=True):
+        for whole, column in zip(
+            made.best(state, 2), (tokens[:, 0], log_probs[:, 0], ranks[:, 0]), strict=True
+        ):
             assert torch.equal(whole, column)
 
 
@@ -98,12 +100,18 @@ class Levelling:
 @pytest.mark.parametrize("candidates,first", [("all", [0, 1, 2]), (4, [3, 5, 0])])
 def test_tied_children_come_by_token_in_a_vocabulary_and_by_rank_in_a_menu(candidates, first):
     block = Block(torch.zeros(1, 1), torch.tensor([[3.0, 0.0, 1.0, 5.0, 2.0, 4.0]]), None)
-    made = make_scorer("conditional", block, Levelling(), 0, candidates=candidates, normalise="candidates")
+    made = make_scorer(
+        "conditional", block, Levelling(), 0, candidates=candidates, normalise="candidates"
+    )
     assert made.top(made.start(0), 1, 3)[0].tolist() == [first]
 
 
-@pytest.mark.parametrize("builder", [PoolBuilder(3, 2), FrontierBuilder(None, None), FrontierBuilder(2, 5)])
-@pytest.mark.parametrize("depths,candidates,budget", [(1, 4, 3), (3, 99, 7), (2, 3, 100), (3, 2, 0), (3, 1, 2)])
+@pytest.mark.parametrize(
+    "builder", [PoolBuilder(3, 2), FrontierBuilder(None, None), FrontierBuilder(2, 5)]
+)
+@pytest.mark.parametrize(
+    "depths,candidates,budget", [(1, 4, 3), (3, 99, 7), (2, 3, 100), (3, 2, 0), (3, 1, 2)]
+)
 def test_edges(builder, depths, candidates, budget):
     made = scorer("conditional", 1, depths, 6, candidates=candidates)
     for limit in (depths, 1, 0, 99):

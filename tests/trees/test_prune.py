@@ -14,7 +14,10 @@ def chain_of_certainty(length: int):
     ledger = Ledger(0, torch.device("cpu"))
     for _ in range(length):
         ledger.add_level(
-            torch.zeros(2, dtype=torch.int64), torch.tensor([1, 2]), torch.tensor([0.0, -9.0]), torch.arange(2)
+            torch.zeros(2, dtype=torch.int64),
+            torch.tensor([1, 2]),
+            torch.tensor([0.0, -9.0]),
+            torch.arange(2),
         )
     return ledger.tree()
 
@@ -47,7 +50,9 @@ def test_a_positive_bonus_breaks_closure():
     # Why builders refuse beta > 0: a deep node outranks its own parent.
     broken = 0
     for seed in range(5):
-        supertree = PrunedBuilder(ALL, 4, 0.0).supertree(scorer("conditional", seed, 4, 8), 0, 4, 99)
+        supertree = PrunedBuilder(ALL, 4, 0.0).supertree(
+            scorer("conditional", seed, 4, 8), 0, 4, 99
+        )
         subtree(supertree, best_nodes(supertree, 4, -0.5)).validate(4)
         kept = (supertree.scores + 50 * supertree.depths)[1:].topk(4).indices.sort().values + 1
         try:

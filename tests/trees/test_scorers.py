@@ -11,7 +11,9 @@ COLUMNS = [1, 4, 5, 9, 12, 13, 17, 20, 21, 30]
 
 
 def corrected_rows(block, head, path, depth):
-    """float64 logits over all columns at `depth`, after the root 0 and `path`, without the split projection."""
+    """float64 logits over all columns at `depth`, after the root 0 and `path`, without the split
+    projection.
+    """
     embed = head._embed[0].double()
     w_ih, w_hh = head.prefix_gru.weight_ih_l0.double(), head.prefix_gru.weight_hh_l0.double()
     state = torch.zeros(w_hh.shape[1], dtype=torch.float64)
@@ -65,7 +67,9 @@ def test_scores_are_the_formulas(scoring, candidates, normalise, columns):
 @pytest.mark.parametrize("normalise", ["candidates", "vocab"])
 @pytest.mark.parametrize("columns", [None, COLUMNS])
 def test_a_static_menu_is_the_best_of_the_corrected_rows(columns, normalise):
-    """Table 2's arm: Domino's chain over the whole draft vocabulary, then the K best of each corrected row."""
+    """Table 2's arm: Domino's chain over the whole draft vocabulary, then the K best of each
+    corrected row.
+    """
     block, head = drafter(3, 3, 10, prefix=1, columns=columns, scale=0.5)
     made = make_scorer("static", block, head, 0, candidates=2, normalise=normalise, menu=4)
     ids = torch.arange(10) if columns is None else torch.tensor(columns)
@@ -74,10 +78,16 @@ def test_a_static_menu_is_the_best_of_the_corrected_rows(columns, normalise):
         logits = corrected_rows(block, head, chain, depth)
         order = logits.argsort(descending=True)[:4]
         assert torch.equal(made.candidates(depth), ids[order])
-        expected = logits[order] - torch.logsumexp(logits if normalise == "vocab" else logits[order], 0)
-        torch.testing.assert_close(made.score(state, depth)[0].double(), expected, atol=2e-5, rtol=0)
+        expected = logits[order] - torch.logsumexp(
+            logits if normalise == "vocab" else logits[order], 0
+        )
+        torch.testing.assert_close(
+            made.score(state, depth)[0].double(), expected, atol=2e-5, rtol=0
+        )
         chain = (*chain, ids[order[0]].item())
-        outside = outside or not set(order.tolist()) <= set(block.logits[depth - 1].topk(4).indices.tolist())
+        outside = outside or not set(order.tolist()) <= set(
+            block.logits[depth - 1].topk(4).indices.tolist()
+        )
     assert outside, "the correction must bring in a token that base logits would have left out"
 
 
@@ -116,13 +126,14 @@ def test_many_nodes_at_once_equal_one_at_a_time():
 def test_equal_logits_stand_in_the_order_of_token_ids():
     block, _ = drafter(0, 1, 10, columns=COLUMNS)
     block.logits[0] = torch.tensor([1.0, 2, 1, 2, 1, 2, 1, 2, 1, 2])
-    assert make_scorer("marginal", block, None, 0, candidates=7, normalise="vocab").candidates(1).tolist() == [
-        4, 9, 13, 20, 30, 1, 5,
-    ]  # fmt: skip
+    scorer = make_scorer("marginal", block, None, 0, candidates=7, normalise="vocab")
+    assert scorer.candidates(1).tolist() == [4, 9, 13, 20, 30, 1, 5]
 
 
 def test_step_log_probs_never_exceed_zero():
-    logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([100.0, 1e-3, 1e-6])
+    logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor(
+        [100.0, 1e-3, 1e-6]
+    )
     assert (step_log_probs(logits) <= 0).all()
     # Control: the order of the released code does lift some children above their parents.
     parent = torch.full((200, 1), -7.3)

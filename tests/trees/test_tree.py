@@ -53,7 +53,10 @@ BROKEN = {
 
 @pytest.mark.parametrize("message", BROKEN)
 def test_validate_names_what_is_broken(message):
-    change = {key: value if isinstance(value, int) else torch.tensor(value) for key, value in BROKEN[message].items()}
+    change = {
+        key: value if isinstance(value, int) else torch.tensor(value)
+        for key, value in BROKEN[message].items()
+    }
     with pytest.raises(ValueError, match=message):
         replace(small_tree(), **change).validate()
 

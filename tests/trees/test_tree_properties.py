@@ -31,7 +31,9 @@ def cases(draw):
         normalise=draw(st.sampled_from(["candidates", "vocab", "vocab_on_prefix"])),
     )
     children = Children(
-        draw(st.one_of(st.none(), st.integers(1, 9))), draw(st.sampled_from(["base", "corrected"])), draw(st.booleans())
+        draw(st.one_of(st.none(), st.integers(1, 9))),
+        draw(st.sampled_from(["base", "corrected"])),
+        draw(st.booleans()),
     )
     builder = draw(
         st.sampled_from(
@@ -40,7 +42,9 @@ def cases(draw):
                 HeapBuilder(children),
                 HeapBuilder(children, "rank_tuple"),
                 FixedBuilder(children),
-                PrunedBuilder(children, draw(st.integers(1, 6)), draw(st.sampled_from([0.0, -0.2, -2.0]))),
+                PrunedBuilder(
+                    children, draw(st.integers(1, 6)), draw(st.sampled_from([0.0, -0.2, -2.0]))
+                ),
                 PoolBuilder(children.limit, draw(st.integers(1, 6))),
                 FrontierBuilder(children.limit, draw(st.one_of(st.none(), st.integers(1, 6)))),
             ]

@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.gru import GRUHead
-from dartree_exp.drafters.heads import Head
-from dartree_exp.drafters.markov import MARKOV_HEADS, MarkovHead
+from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.heads.markov import MARKOV_HEADS, MarkovHead
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.masks import position_ids
 from dartree_exp.trees.scorer import make_scorer
@@ -25,7 +25,9 @@ def golden(folder: Path, family: str, name: str):
 
 
 def golden_names(family: str) -> list[str]:
-    """Case names of a family, found at collection; one placeholder where the folder is absent (the test then skips)."""
+    """Case names of a family, found at collection; one placeholder where the folder is absent (the
+    test then skips).
+    """
     shared = Path(os.environ.get("DARTREE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     return sorted(path.stem for path in (shared / "golden" / family).glob("*.json")) or ["absent"]
 
@@ -35,13 +37,21 @@ def golden_head(tensors: dict, prefix: int) -> Head:
     if MarkovHead.key_prefix + MarkovHead.output_key in tensors:
         keys = [key for key in tensors if key.startswith(MarkovHead.key_prefix)]
         markov = MarkovHead(tensors["hidden"].shape[1], *tensors[keys[0]].shape)
-        markov.load_state_dict({key.removeprefix(MarkovHead.key_prefix): tensors[key] for key in keys})
+        markov.load_state_dict(
+            {key.removeprefix(MarkovHead.key_prefix): tensors[key] for key in keys}
+        )
         return markov.requires_grad_(False)
     rank, joint = tensors["embed_proj.0.weight"].shape
     vocab = tensors["embed_proj.2.weight"].shape[0]
     width = tensors["prefix_gru.weight_hh_l0"].shape[1]
     head = GRUHead(joint - width, vocab, width, rank, prefix)
-    head.load_state_dict({key: value for key, value in tensors.items() if key.startswith(("prefix_gru", "embed_proj"))})
+    head.load_state_dict(
+        {
+            key: value
+            for key, value in tensors.items()
+            if key.startswith(("prefix_gru", "embed_proj"))
+        }
+    )
     return head.requires_grad_(False).bind(tensors["target.embed_tokens.weight"])
 
 
@@ -55,11 +65,26 @@ def check_verification_tree(tree, tensors, scores, root_position: int) -> None:
     assert torch.equal(position_ids(tree, root_position)[0], tensors["tree.position_ids"])
 
 
-def drafter(seed: int, depths: int, vocab: int, *, prefix: int = 0, scale: float = 3.0, columns=None, head_type="gru"):
-    """A random block and head, GRU or of a Markov type. `columns`: target ids the block is restricted to."""
+def drafter(
+    seed: int,
+    depths: int,
+    vocab: int,
+    *,
+    prefix: int = 0,
+    scale: float = 3.0,
+    columns=None,
+    head_type="gru",
+):
+    """A random block and head, GRU or of a Markov type. `columns`: target ids the block is
+    restricted to.
+    """
     gen = torch.Generator().manual_seed(seed)
     total = vocab if columns is None else max(columns) + 1
-    made = GRUHead(6, total, 5, 4, prefix) if head_type == "gru" else MARKOV_HEADS[head_type](6, total, 4)
+    made = (
+        GRUHead(6, total, 5, 4, prefix)
+        if head_type == "gru"
+        else MARKOV_HEADS[head_type](6, total, 4)
+    )
     head = made.requires_grad_(False)
     for weight in head.parameters():
         weight.normal_(generator=gen)
@@ -69,7 +94,16 @@ def drafter(seed: int, depths: int, vocab: int, *, prefix: int = 0, scale: float
     return Block(torch.randn(depths, 6, generator=gen), logits, ids), head
 
 
-def scorer(scoring: str, seed: int, depths: int, vocab: int, *, candidates="all", normalise="candidates", **kwargs):
+def scorer(
+    scoring: str,
+    seed: int,
+    depths: int,
+    vocab: int,
+    *,
+    candidates="all",
+    normalise="candidates",
+    **kwargs,
+):
     """A seeded scorer; root token 0."""
     block, head = drafter(seed, depths, vocab, **kwargs)
     return make_scorer(scoring, block, head, 0, candidates=candidates, normalise=normalise)
@@ -87,7 +121,9 @@ def paths(tree) -> dict[tuple[int, ...], float]:
 
 
 def every_path(scorer, root: int, depths: int) -> dict[tuple[int, ...], float]:
-    """All prefixes of up to `depths` tokens with their scores in double precision, by recursion over single nodes."""
+    """All prefixes of up to `depths` tokens with their scores in double precision, by recursion
+    over single nodes.
+    """
     found = {}
 
     def visit(state, depth, path, total):
@@ -105,7 +141,15 @@ def every_path(scorer, root: int, depths: int) -> dict[tuple[int, ...], float]:
 class Operations(TorchDispatchMode):
     """Counts tensor operations and refuses those that bring data to the host."""
 
-    FORBIDDEN = ("_local_scalar_dense", "item", "nonzero", "equal", "is_nonzero", "_to_copy", "unique")
+    FORBIDDEN = (
+        "_local_scalar_dense",
+        "item",
+        "nonzero",
+        "equal",
+        "is_nonzero",
+        "_to_copy",
+        "unique",
+    )
 
     def __init__(self):
         super().__init__()

@@ -7,9 +7,15 @@ import torch
 
 import dartree_exp.verify.lossless as lossless
 from dartree_exp.decode import autoregress
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.toy import toy_target
-from dartree_exp.timing import StageClock
-from dartree_exp.verify.lossless import at_most_and_at_least_kept, judge, stop_fault, token_gap, token_gaps
+from dartree_exp.verify.lossless import (
+    at_most_and_at_least_kept,
+    judge,
+    stop_fault,
+    token_gap,
+    token_gaps,
+)
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -61,7 +67,9 @@ def test_a_wrong_token_behind_a_near_tie_is_wrong():
     ids, gap = swapped(Sampler(), 5)
     worst = [*ids[:12], _worst_token(ids[:12])]
     worst += plain(Sampler(), PROMPT + worst, CAP - len(worst))
-    verdict = judge(target(), PROMPT, worst, plain(Sampler()), Sampler(), RULE, tolerance=1.01 * gap)
+    verdict = judge(
+        target(), PROMPT, worst, plain(Sampler()), Sampler(), RULE, tolerance=1.01 * gap
+    )
     assert verdict.verdict == "wrong" and verdict.detail["worst"] == 12
 
 
@@ -73,7 +81,9 @@ def _worst_token(ids):
 def test_without_a_tolerance_only_equal_ids_pass():
     ids, _ = swapped(Sampler(), 5)
     reference = plain(Sampler())
-    assert judge(target(), PROMPT, reference, list(reference), Sampler(), RULE, 0.0).verdict == "exact"
+    assert (
+        judge(target(), PROMPT, reference, list(reference), Sampler(), RULE, 0.0).verdict == "exact"
+    )
     verdict = judge(target(), PROMPT, ids, reference, Sampler(), RULE, 0.0)
     assert verdict.verdict == "wrong" and verdict.detail["index"] == 5
 
@@ -100,7 +110,9 @@ def test_gaps_of_plain_decoding_are_zero_in_any_chunk(monkeypatch):
 
 
 def test_tokens_at_a_filters_boundary():
-    """top-k = 2 with the third 0.01 below the second: either may be the target's draw; the fourth never is."""
+    """top-k = 2 with the third 0.01 below the second: either may be the target's draw; the fourth
+    never is.
+    """
     logits = torch.tensor([3.0, 2.0, 1.99, 0.0], dtype=torch.float64)
     for seed in range(40):
         sampler = Sampler(1.0, top_k=2, seed=seed)
@@ -116,7 +128,9 @@ def test_without_filters_every_token_must_be_beaten():
     logits = torch.tensor([3.0, 2.0, 2.95], dtype=torch.float64)
     sampler = Sampler(1.0, seed=0)
     scores = sampler.scores(logits, 7)
-    assert [token_gap(logits, t, 7, sampler, 5.0) for t in range(3)] == pytest.approx((scores.max() - scores).tolist())
+    assert [token_gap(logits, t, 7, sampler, 5.0) for t in range(3)] == pytest.approx(
+        (scores.max() - scores).tolist()
+    )
 
 
 def test_a_nucleus_with_a_flat_tail_moves_by_mass():

@@ -1,10 +1,12 @@
-"""Rows whose bits do not depend on their company: attention, the two-row rule, and the self-test that asserts it."""
+"""Rows whose bits do not depend on their company: attention, the two-row rule, and the self-test
+that asserts it.
+"""
 
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from dartree_exp.models.attention import row_invariant_attention
+from dartree_exp.engines.attention import row_invariant_attention
 from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.rows import path_tree, row_counts, row_difference, self_test
 from wide_target import PROMPT, ROWS, one_row_rule_off, row_invariant_target
@@ -20,10 +22,14 @@ def test_attention_is_the_librarys_within_rounding(dtype):
     torch.manual_seed(0)
     query = torch.randn(1, 6, 11, 16, dtype=dtype)
     key, value = torch.randn(2, 1, 2, 29, 16, dtype=dtype).unbind()
-    mask = torch.zeros(1, 1, 11, 29, dtype=dtype).masked_fill_(torch.rand(11, 29) < 0.3, torch.finfo(dtype).min)
+    mask = torch.zeros(1, 1, 11, 29, dtype=dtype).masked_fill_(
+        torch.rand(11, 29) < 0.3, torch.finfo(dtype).min
+    )
     mask[..., 0] = 0
     mine, _ = row_invariant_attention(Groups(), query, key, value, mask, 0.25)
-    exact, _ = eager_attention_forward(Groups(), query.double(), key.double(), value.double(), mask.double(), 0.25)
+    exact, _ = eager_attention_forward(
+        Groups(), query.double(), key.double(), value.double(), mask.double(), 0.25
+    )
     assert mine.dtype == dtype and mine.shape == (1, 11, 6, 16)
     ulp = torch.finfo(dtype).eps
     assert (mine - exact).abs().max() <= ulp * exact.abs().max()

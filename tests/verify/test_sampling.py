@@ -37,7 +37,9 @@ def test_top_k_keeps_ties_and_top_p_keeps_the_first():
 
 
 def chi_square(sampler_of_seed, probs: torch.Tensor, draws: int = 4000) -> float:
-    counts = np.bincount([sampler_of_seed(s).choose(probs.log(), 11) for s in range(draws)], minlength=len(probs))
+    counts = np.bincount(
+        [sampler_of_seed(s).choose(probs.log(), 11) for s in range(draws)], minlength=len(probs)
+    )
     expected = draws * probs.numpy()
     used = expected > 0
     assert counts[~used].sum() == 0
@@ -52,7 +54,9 @@ def test_draws_over_seeds_follow_the_law():
     draws = [Sampler(1.0, top_k=3, seed=s).choose(probs.log(), 2) for s in range(4000)]
     counts = np.bincount(draws, minlength=5)
     assert counts[3:].sum() == 0
-    assert ((counts[:3] - 4000 * filtered[:3].numpy()) ** 2 / (4000 * filtered[:3].numpy())).sum() < 27.6
+    assert (
+        (counts[:3] - 4000 * filtered[:3].numpy()) ** 2 / (4000 * filtered[:3].numpy())
+    ).sum() < 27.6
 
 
 def test_control_a_biased_shared_sampler_is_caught():

@@ -38,7 +38,8 @@ def test_control_a_walk_that_ignores_parents_is_caught(shared):
     wrong = [
         c["name"]
         for c in tree_walk_cases(shared)
-        if careless([-1, *c["tokens"]], c["parents"], c["posterior"].__getitem__)[0] != c["accepted_indices"]
+        if careless([-1, *c["tokens"]], c["parents"], c["posterior"].__getitem__)[0]
+        != c["accepted_indices"]
     ]
     assert wrong
 
@@ -57,11 +58,15 @@ def test_golden_tree_law(shared, case):
     stopped = np.zeros(len(tokens))
     bonus = np.zeros(probs.shape)
     for seed in range(draws):
-        path, token = verify_tree(tree, probs.log(), Sampler(1.0, seed=seed, sample_id=case), start=40)
+        path, token = verify_tree(
+            tree, probs.log(), Sampler(1.0, seed=seed, sample_id=case), start=40
+        )
         reached[path] += 1
         stopped[path[-1]] += 1
         bonus[path[-1], token] += 1
-    joint = arrays["stop_prob"][:, None] * arrays["bonus_law"]  # the stored law is given the stopping node
+    joint = (
+        arrays["stop_prob"][:, None] * arrays["bonus_law"]
+    )  # the stored law is given the stopping node
     laws = (reached, arrays["reach_prob"]), (stopped, arrays["stop_prob"]), (bonus, joint)
     for counts, law in laws:
         assert np.abs(counts / draws - law).max() < 5 * 0.5 / np.sqrt(draws)
@@ -73,18 +78,24 @@ def test_nan_and_infinite_logits_are_named():
     check_finite(logits, "target", 0, "s")
     for bad in (float("nan"), float("inf"), float("-inf")):
         logits[1, 2] = bad
-        with pytest.raises(NonFiniteLogitsError, match=r"draft logits: 1 of 12 .*round 4, sample 'mini-7'"):
+        with pytest.raises(
+            NonFiniteLogitsError, match=r"draft logits: 1 of 12 .*round 4, sample 'mini-7'"
+        ):
             check_finite(logits, "draft", 4, "mini-7")
 
 
 def chain_of(tokens):
     line = torch.arange(len(tokens))
-    return DraftTree(torch.tensor(tokens), line - 1, line, torch.zeros(len(tokens)), None, len(tokens) - 1)
+    return DraftTree(
+        torch.tensor(tokens), line - 1, line, torch.zeros(len(tokens)), None, len(tokens) - 1
+    )
 
 
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, top_k=3)], ids=["greedy", "T=1"])
 def test_only_rows_of_the_walk_are_read(sampler):
-    """A bad row that the walk visits is named with its round; one that it does not visit changes nothing."""
+    """A bad row that the walk visits is named with its round; one that it does not visit changes
+    nothing.
+    """
     tree = chain_of([9, 2, 3, 1])
     logits = torch.full((4, 5), -50.0)
     logits[0, 2] = logits[1, 4] = 50.0  # accepts 2, refuses 3
@@ -94,7 +105,9 @@ def test_only_rows_of_the_walk_are_read(sampler):
     for bad in (float("nan"), float("inf"), float("-inf")):
         poisoned = logits.clone()
         poisoned[1, 0] = bad
-        with pytest.raises(NonFiniteLogitsError, match=r"target logits: 1 of 10 .*round 6, sample 'x'"):
+        with pytest.raises(
+            NonFiniteLogitsError, match=r"target logits: 1 of 10 .*round 6, sample 'x'"
+        ):
             verify_tree(tree, poisoned, replace(sampler, sample_id="x"), 10, 6)
 
 
@@ -107,7 +120,12 @@ def test_a_nan_behind_the_mask_reaches_the_visited_rows(row_invariant):
     cache = target.new_cache(12)
     target.prefill(prompt, cache)
     tree = DraftTree(
-        torch.tensor([5, 7, 8]), torch.tensor([-1, 0, 0]), torch.tensor([0, 1, 1]), torch.zeros(3), None, 2
+        torch.tensor([5, 7, 8]),
+        torch.tensor([-1, 0, 0]),
+        torch.tensor([0, 1, 1]),
+        torch.zeros(3),
+        None,
+        2,
     )
     mask = tree_mask(tree, 4, target.dtype)
 

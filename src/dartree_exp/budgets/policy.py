@@ -1,4 +1,6 @@
-"""How many nodes a round may verify. Policies see the round and the finished tree, never a builder's inside."""
+"""How many nodes a round may verify. Policies see the round and the finished tree, never a
+builder's inside.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from dartree_exp.trees.tree import DraftTree
 
 @dataclass(frozen=True)
 class RoundState:
-    """What a policy may look at: the round's number, the root's absolute position, and the drafted block."""
+    """What a policy may look at: the round's number, the root's absolute position, and the drafted
+    block.
+    """
 
     index: int
     start: int

@@ -1,4 +1,6 @@
-"""Configuration: the schema of every setting, its checks and its hash. Imports neither torch nor transformers."""
+"""Configuration: the schema of every setting, its checks and its hash. Imports neither torch nor
+transformers.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +41,8 @@ def compose(overrides: Sequence[str] = ()) -> Config:
 
     Raises ConfigError with a one-line message.
     """
-    from dartree_exp.config.composition import make_config  # Hydra is slow to import, and only needed here
+    from dartree_exp.config.composition import (
+        make_config,
+    )  # Hydra is slow to import, and only needed here
 
     return make_config(overrides)

@@ -48,43 +48,63 @@ def make_config(overrides: Sequence[str] = ()) -> Config:
 
 
 def groups(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """The options of each group, of the package and of further folders (`--config-dir`), shared parts left out."""
+    """The options of each group, of the package and of further folders (`--config-dir`), shared
+    parts left out.
+    """
     found: dict[str, set[str]] = {}
     for root in (files(CONFIG_MODULE), *(folder for folder in config_dirs if folder.is_dir())):
         for folder in root.iterdir():
             if folder.is_dir() and folder.name not in ("__pycache__", "hydra"):
                 names = (file.name for file in folder.iterdir())
-                options = {name[: -len(".yaml")] for name in names if name.endswith(".yaml") and name[0] != "_"}
+                options = {
+                    name[: -len(".yaml")]
+                    for name in names
+                    if name.endswith(".yaml") and name[0] != "_"
+                }
                 found.setdefault(folder.name, set()).update(options)
     return {name: sorted(options) for name, options in sorted(found.items())}
 
 
 def hydra_groups() -> dict[str, list[str]]:
-    """What this package offers for `hydra/launcher` and `hydra/sweeper`, beside Hydra's own `basic`."""
+    """What this package offers for `hydra/launcher` and `hydra/sweeper`, beside Hydra's own
+    `basic`.
+    """
     root = files(CONFIG_MODULE) / "hydra"
     found = {}
     for folder in root.iterdir():
-        names = [file.name[: -len(".yaml")] for file in folder.iterdir() if file.name.endswith(".yaml")]
+        names = [
+            file.name[: -len(".yaml")] for file in folder.iterdir() if file.name.endswith(".yaml")
+        ]
         found[f"hydra/{folder.name}"] = ["basic", *sorted(names)]
     return dict(sorted(found.items()))
 
 
 def first_comment(group: str, option: str) -> str:
     """What an option's file says in the first comment of its own: one sentence or more."""
-    lines = (files(CONFIG_MODULE) / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
-    comments = [line.lstrip("# ") for line in lines if line.startswith("#") and not line.startswith("# @")]
+    lines = (
+        (files(CONFIG_MODULE) / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
+    )
+    comments = [
+        line.lstrip("# ") for line in lines if line.startswith("#") and not line.startswith("# @")
+    ]
     return comments[0] if comments else ""
 
 
 def normalise(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> list[str]:
-    """`+method=ddtree` and `method=ddtree` are the same, as for every other group; `glob(...)` becomes its options."""
+    """`+method=ddtree` and `method=ddtree` are the same, as for every other group; `glob(...)`
+    becomes its options.
+    """
     known = groups(config_dirs)
-    plain = [text[1:] if text.startswith("+") and text[1:].partition("=")[0] in known else text for text in overrides]
+    plain = [
+        text[1:] if text.startswith("+") and text[1:].partition("=")[0] in known else text
+        for text in overrides
+    ]
     return [_expanded(text, known) if "=glob(" in text else text for text in plain]
 
 
 def _expanded(text: str, options: dict[str, list[str]]) -> str:
-    """A choice by pattern as Hydra writes several choices; left as it is where it is none or matches nothing.
+    """A choice by pattern as Hydra writes several choices; left as it is where it is none or
+    matches nothing.
 
     Hydra itself would take the parts (`_shared`) for options.
     """
@@ -98,33 +118,45 @@ def _expanded(text: str, options: dict[str, list[str]]) -> str:
 
 
 def first_mistake(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str | None:
-    """One line for the first override that cannot be read or that names no option or key; None where there is none."""
+    """One line for the first override that cannot be read or that names no option or key; None
+    where there is none.
+    """
     options = groups(config_dirs)
     parser = OverridesParser.create()
     for text in overrides:
         try:
             override = parser.parse_override(text)
         except HydraException:
-            return f"{text}: cannot be read; write key=value, and quote values with special characters: 'key=\"a, b\"'"
+            return (
+                f"{text}: cannot be read; write key=value, and quote values with special "
+                "characters: 'key=\"a, b\"'"
+            )
         for message in _refusals(override, text, options):
             return message
     return None
 
 
 def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str:
-    """One line for what Hydra refused: the mistake in the overrides, else Hydra's own first line."""
+    """One line for what Hydra refused: the mistake in the overrides, else Hydra's own first
+    line.
+    """
     mistake = first_mistake(overrides, config_dirs)
     if mistake is not None:
         return mistake
     if "Ambiguous value" in str(error):
         text = next((text for text in overrides if text in str(error)), "")
-        return f"{text}: several values are a sweep; add -m, or quote one value with commas: 'key=\"a, b\"'"
+        return (
+            f"{text}: several values are a sweep; add -m, or quote one value with commas: "
+            "'key=\"a, b\"'"
+        )
     for plugin, extra in _EXTRAS.items():
         if f"'{plugin}'" in str(error):
             return f"{plugin}: needs an extra: pip install 'dartree_exp[{extra}]'"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return _no_option(group, name, sorted(option for option in error.options if option[0] != "_"))
+        return _no_option(
+            group, name, sorted(option for option in error.options if option[0] != "_")
+        )
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         return f"{error.full_key}: {one_line(error)}"
     return one_line(error)
@@ -133,7 +165,8 @@ def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Pa
 def _no_option(group: str, name: object, allowed: Sequence[str], close: str | None = None) -> str:
     close = close or nearest(str(name), allowed)
     return (
-        f"{group}={name}: there is no such option; allowed: {', '.join(allowed) or 'nothing yet'}{did_you_mean(close)}"
+        f"{group}={name}: there is no such option; allowed: "
+        f"{', '.join(allowed) or 'nothing yet'}{did_you_mean(close)}"
     )
 
 
@@ -154,13 +187,18 @@ def _refusals(override: Override, text: str, options: dict[str, list[str]]) -> I
         return
     if isinstance(override.value(), Glob):
         yield f"{text}: " + (
-            f"matches none of {', '.join(options[key])}" if key in options else "glob(...) works for groups only"
+            f"matches none of {', '.join(options[key])}"
+            if key in options
+            else "glob(...) works for groups only"
         )
     elif key in options:
         for value in _values(override):
             if value not in options[key]:
                 # `budget=16` means the number, not the policy.
-                like = next((name for name, _, _ in knobs() if name != key and name.endswith(f".{key}")), None)
+                like = next(
+                    (name for name, _, _ in knobs() if name != key and name.endswith(f".{key}")),
+                    None,
+                )
                 number = f"{like}={value}" if like and value is not None else None
                 close = nearest(str(value), options[key]) or number
                 yield _no_option(key, "null" if value is None else value, options[key], close)

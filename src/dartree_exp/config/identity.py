@@ -11,8 +11,8 @@ from dartree_exp.config.schema import METHODS, Config
 
 HASH_DIGITS = 12
 
-# Where a result goes, who is told and what it is called do not change it. `drafter.path` says which of the target's
-# drafters was used.
+# Where a result goes, who is told and what it is called do not change it. `drafter.path` says which
+# of the target's drafters was used.
 _NOT_RESULTS = ("output", "force", "tracker", "record", "sweep", "method")
 _NOT_READ = {
     "chain": ("width", "beta"),
@@ -39,7 +39,9 @@ _ON_MARKOV = {"domino": "dspark", "dartree_pruned": "dartree_dspark", "pool_cond
 
 
 def config_hash(config: Config) -> str:
-    """12 hex digits over everything a result depends on; equal for settings that cannot lead to different results."""
+    """12 hex digits over everything a result depends on; equal for settings that cannot lead to
+    different results.
+    """
     return hash_of(_relevant(config))
 
 
@@ -50,19 +52,25 @@ def hash_of(plain: dict[str, Any]) -> str:
 
 
 def unread_keys(config: Config, keys: list[str]) -> list[str]:
-    """Which of these settings the chosen tree and budget do not read: a single run says so, a sweep ignores them."""
+    """Which of these settings the chosen tree and budget do not read: a single run says so, a sweep
+    ignores them.
+    """
     unread = {f"tree.{name}" for name in _NOT_READ[config.tree.name]}
     unread |= {f"budget.{name}" for name in _NOT_READ_BY_BUDGET[config.budget.name]}
     return [key for key in keys if key in unread]
 
 
 def reads(tree: str, knob: str) -> bool:
-    """Whether a tree of this name reads the setting tree.<knob>; one of an unknown name may read all."""
+    """Whether a tree of this name reads the setting tree.<knob>; one of an unknown name may read
+    all.
+    """
     return knob not in _NOT_READ.get(tree, ())
 
 
 def method_name(config: Config) -> str:
-    """The name under which a run appears: the declared one, unless that is a published name its parts do not earn."""
+    """The name under which a run appears: the declared one, unless that is a published name its
+    parts do not earn.
+    """
     if config.method is not None and (config.method == "ar" or config.method not in METHODS):
         return config.method
     tree, head = config.tree, config.drafter.head

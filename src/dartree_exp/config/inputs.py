@@ -1,7 +1,8 @@
-"""The files that a result depends on, by content; `config.yaml` names them by path alone (torch-free).
+"""The files that a result depends on, by content; `config.yaml` names them by path alone
+(torch-free).
 
-A run folder is named by its configuration's hash, which is known before any file is at hand. These digests are checked
-when the folder is opened: the same settings over other files are another run.
+A run folder is named by its configuration's hash, which is known before any file is at hand. These
+digests are checked when the folder is opened: the same settings over other files are another run.
 """
 
 from __future__ import annotations
@@ -14,26 +15,35 @@ from pathlib import Path
 from dartree_exp.config.schema import SCRIPTED_DRAFTERS, Config
 from dartree_exp.errors import UserError
 from dartree_exp.models.digests import cache_folder, digest_of_files
-from dartree_exp.reading import user_path
+from dartree_exp.records.reading import user_path
 
 # What decides which ids a text becomes and where an answer ends.
 _SETTINGS = (
-    *("config.json", "generation_config.json", "tokenizer*.json", "special_tokens_map.json", "added_tokens.json"),
+    *(
+        "config.json",
+        "generation_config.json",
+        "tokenizer*.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+    ),
     *("vocab.json", "merges.txt", "chat_template.j*"),
 )
 
 
 def input_digests(config: Config) -> dict[str, str]:
-    """sha256 by what the files are: target, target settings, drafter, drafter settings, calibration, prompts.
+    """sha256 by what the files are: target, target settings, drafter, drafter settings,
+    calibration, prompts.
 
-    Only of files on this machine: what is made from a seed or not downloaded yet has no digest, and what is missing or
-    damaged is left to whoever loads it.
+    Only of files on this machine: what is made from a seed or not downloaded yet has no digest, and
+    what is missing or damaged is left to whoever loads it.
     """
     readers: dict[str, Callable[[Config], list[Path] | None]] = {
         "target": _target,
         "target settings": _target_settings,
         "drafter": _drafter,
-        "drafter settings": lambda config: [folder / "config.json" for folder in _drafter_folders(config)],
+        "drafter settings": lambda config: [
+            folder / "config.json" for folder in _drafter_folders(config)
+        ],
         "calibration": _calibration,
         "prompts": _prompts,
     }
@@ -41,7 +51,9 @@ def input_digests(config: Config) -> dict[str, str]:
     for role, list_files in readers.items():
         with suppress(OSError, ValueError, UserError):
             listed = list_files(config)
-            if listed is not None and (listed or role == "calibration"):  # a missing one is part of it too
+            if listed is not None and (
+                listed or role == "calibration"
+            ):  # a missing one is part of it too
                 found[role] = digest_of_files(listed)
     return found
 
@@ -52,17 +64,23 @@ def _target(config: Config) -> list[Path] | None:
 
 
 def _target_settings(config: Config) -> list[Path] | None:
-    """None for an embedded target: our own code writes these files from the same source as its weights."""
+    """None for an embedded target: our own code writes these files from the same source as its
+    weights.
+    """
     folder = None if config.model.path is None else _target_folder(config)
-    return None if folder is None else sorted(file for name in _SETTINGS for file in folder.glob(name))
+    return (
+        None if folder is None else sorted(file for name in _SETTINGS for file in folder.glob(name))
+    )
 
 
 def _drafter(config: Config) -> list[Path]:
-    return [file for folder in _drafter_folders(config) for file in sorted(folder.glob("*.safetensors"))]
+    return [
+        file for folder in _drafter_folders(config) for file in sorted(folder.glob("*.safetensors"))
+    ]
 
 
 def _calibration(config: Config) -> list[Path] | None:
-    from dartree_exp.drafters.backbone_ref import CALIBRATION
+    from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION
 
     folders = _drafter_folders(config)
     if not folders or config.budget.name != "confidence":
@@ -83,13 +101,19 @@ def _prompts(config: Config) -> list[Path] | None:
 def _target_folder(config: Config) -> Path | None:
     if config.model.name == "toy":
         return None
-    return cache_folder() / config.model.name if config.model.path is None else _at_hand(config.model.path)
+    return (
+        cache_folder() / config.model.name
+        if config.model.path is None
+        else _at_hand(config.model.path)
+    )
 
 
 def _drafter_folders(config: Config) -> list[Path]:
-    """The drafter's folder, after that of a backbone it shares; [] where there is none on this machine."""
-    from dartree_exp.drafters.backbone_ref import reference_in
-    from dartree_exp.drafters.dflash_config import read_json
+    """The drafter's folder, after that of a backbone it shares; [] where there is none on this
+    machine.
+    """
+    from dartree_exp.drafters.dflash.backbone_ref import reference_in
+    from dartree_exp.drafters.dflash.config import read_json
     from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
 
     path = config.drafter.path
@@ -103,7 +127,9 @@ def _drafter_folders(config: Config) -> list[Path]:
 
 
 def _at_hand(path: str) -> Path | None:
-    """A local folder, or the hub's copy on this machine; None where there is neither. Asks no network."""
+    """A local folder, or the hub's copy on this machine; None where there is neither. Asks no
+    network.
+    """
     folder = user_path(path)
     if folder.is_dir():
         return folder

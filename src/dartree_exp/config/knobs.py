@@ -1,4 +1,6 @@
-"""The schema seen as a list of settings: what each takes, and the nearest one to a mistyped name."""
+"""The schema seen as a list of settings: what each takes, and the nearest one to a mistyped
+name.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def knobs(schema: type = Config, prefix: str = "") -> Iterator[tuple[str, Any, K
 def describe(hint: Any, knob: Knob) -> str:
     """What a setting takes, in words: `an integer >= 1, or null`."""
     optional = isinstance(hint, UnionType) and NoneType in get_args(hint)
-    kinds = [kind for kind in get_args(hint) if kind is not NoneType] if isinstance(hint, UnionType) else [hint]
+    kinds = (
+        [kind for kind in get_args(hint) if kind is not NoneType]
+        if isinstance(hint, UnionType)
+        else [hint]
+    )
     words = [_describe_kind(kind, knob) for kind in kinds]
     return ", or ".join([*words, "null"] if optional else words)
 
@@ -36,7 +42,9 @@ def _describe_kind(kind: Any, knob: Knob) -> str:
     if kind in (int, float):
         return _with_bounds("an integer" if kind is int else "a number", knob)
     if get_origin(kind) is list:
-        return _with_bounds("a list of integers" if get_args(kind)[0] is int else "a list of strings", knob)
+        return _with_bounds(
+            "a list of integers" if get_args(kind)[0] is int else "a list of strings", knob
+        )
     return {str: "a string", bool: "true or false"}.get(kind, "a mapping")
 
 
@@ -55,7 +63,9 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def nearest_key(key: str) -> str | None:
-    """The closest setting to a mistyped dotted key: by the whole key, or by its last part under whatever group."""
+    """The closest setting to a mistyped dotted key: by the whole key, or by its last part under
+    whatever group.
+    """
     keys = [name for name, _, _ in knobs()]
     close = nearest(key, keys)
     if close is not None:

@@ -24,7 +24,8 @@ _ESCAPE = re.compile(r"\\[nt]|\\\\(?=[nt])")
 
 
 def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
-    """Resolve, type and check a composed configuration; `tree.scoring` and `method` come back filled in.
+    """Resolve, type and check a composed configuration; `tree.scoring` and `method` come back
+    filled in.
 
     overrides: the settings as typed, of which some are read with escapes (`Knob.escapes`).
     Raises ConfigError with a one-line message.
@@ -38,7 +39,9 @@ def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
     try:
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain))
     except MissingMandatoryValue as error:
-        raise ConfigError(f"{_missing_key(error)}: no value; set one on the command line or in conf/") from error
+        raise ConfigError(
+            f"{_missing_key(error)}: no value; set one on the command line or in conf/"
+        ) from error
     except OmegaConfBaseException as error:
         raise _type_error(error, plain) from error
     assert isinstance(config, Config)
@@ -57,12 +60,16 @@ def to_yaml(config: Config) -> str:
 
 
 def _read_escapes(config: Config, overrides: Sequence[str]) -> None:
-    """Turn `\\n` and `\\t` of typed texts into newline and tab, and `\\\\n` into a backslash and an n; YAML has its own."""
+    """Turn `\\n` and `\\t` of typed texts into newline and tab, and `\\\\n` into a backslash and an
+    n; YAML has its own.
+    """
     typed = {text.partition("=")[0].lstrip("+") for text in overrides}
     for key, _, knob in knobs():
         if knob.escapes and key in typed:
             value = attrgetter(key)(config)
-            read = [_unescape(item) for item in value] if isinstance(value, list) else _unescape(value)
+            read = (
+                [_unescape(item) for item in value] if isinstance(value, list) else _unescape(value)
+            )
             group, _, name = key.rpartition(".")
             setattr(attrgetter(group)(config), name, read)
 
@@ -76,7 +83,9 @@ def _check_keys(node: dict[Any, Any], schema: type, prefix: str) -> None:
     for name, value in node.items():
         key = f"{prefix}{name}"
         if name not in hints:
-            raise ConfigError(f"{key}={value}: there is no such key{did_you_mean(nearest_key(key))}")
+            raise ConfigError(
+                f"{key}={value}: there is no such key{did_you_mean(nearest_key(key))}"
+            )
         if is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 names = ", ".join(field.name for field in fields(hints[name]))

@@ -1,7 +1,7 @@
 """Every setting: its type, its range and one line of meaning. Defaults live in `conf/`, never here.
 
-A field without default is mandatory: a YAML file of `conf/` (or the command line) gives the value. `validate.py` checks
-the ranges declared here and the combinations that no single range can express.
+A field without default is mandatory: a YAML file of `conf/` (or the command line) gives the value.
+`validate.py` checks the ranges declared here and the combinations that no single range can express.
 """
 
 from __future__ import annotations
@@ -30,22 +30,32 @@ METHODS = (
     "pctree",
 )
 TREES = ("chain", "heap", "fixed", "pruned", "pool", "frontier")
-OBJECTIVES = ("tau_macro", "tau_micro", "emitted_per_round", "speedup", "speedup_macro", "tokens_per_second")
+OBJECTIVES = (
+    "tau_macro",
+    "tau_micro",
+    "emitted_per_round",
+    "speedup",
+    "speedup_macro",
+    "tokens_per_second",
+)
 MOST_NODES = 16_384  # of a tree: the mask over their rows alone takes 1 GiB in fp32
 MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
 MOST_DRAFTS = 1024  # of a scripted drafter
 SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
 SEEDED = "toy://"
-"""The `drafter.path` of a drafter for model=toy whose weights are made from `drafter.seed`: `drafters/toy.py`."""
+"""The `drafter.path` of a drafter for model=toy whose weights are made from `drafter.seed`:
+`drafters/dflash/toy.py`.
+"""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """What a setting means and which values it takes: the `allowed` names, or finite numbers between the bounds.
+    """What a setting means and which values it takes: the `allowed` names, or finite numbers
+    between the bounds.
 
-    low <= x <= high and x > above; for a list, the same holds for each of its elements. escapes: `\\n` and `\\t` typed on
-    the command line are a newline and a tab.
+    low <= x <= high and x > above; for a list, the same holds for each of its elements. escapes:
+    `\\n` and `\\t` typed on the command line are a newline and a tab.
     """
 
     meaning: str
@@ -73,7 +83,9 @@ class ModelConfig:
     """The target p, whose output must be preserved."""
 
     name: str = knob("target in records and tables; the embedded targets are fetched by this name")
-    path: str | None = knob("local Llama- or Qwen3-family folder, or a hub name; null: the embedded or toy target")
+    path: str | None = knob(
+        "local Llama- or Qwen3-family folder, or a hub name; null: the embedded or toy target"
+    )
     family: str | None = knob("architecture of the toy target", allowed=("llama", "qwen3"))
     seed: int = knob("seed of the toy target's weights", low=0, high=MOST_SEED)
     drafters: dict[str, str | None] = knob("where this target's drafters lie, by drafter name")
@@ -81,22 +93,31 @@ class ModelConfig:
 
 @dataclass(kw_only=True)
 class DrafterConfig:
-    """The drafter q: a checkpoint (backbone and correction head), or a scripted stand-in for tests."""
+    """The drafter q: a checkpoint (backbone and correction head), or a scripted stand-in for
+    tests.
+    """
 
     name: str = knob("drafter in records and tables; oracle, random and adversarial are scripted")
     path: str | None = knob(
-        "checkpoint: pkg:// (shipped with the package), a local folder or a hub name; toy:// (made from a seed)"
+        "checkpoint: pkg:// (shipped with the package), a local folder or a hub name; toy:// (made "
+        "from a seed)"
     )
-    head: str = knob("correction head of the checkpoint to use; none: the backbone alone", allowed=HEADS)
+    head: str = knob(
+        "correction head of the checkpoint to use; none: the backbone alone", allowed=HEADS
+    )
     num_drafts: int | None = knob(
         "drafts per block of a scripted drafter; null: the checkpoint's", low=1, high=MOST_DRAFTS
     )
-    seed: int = knob("seed of a scripted drafter, and of a toy:// one's weights", low=0, high=MOST_SEED)
+    seed: int = knob(
+        "seed of a scripted drafter, and of a toy:// one's weights", low=0, high=MOST_SEED
+    )
 
 
 @dataclass(kw_only=True)
 class TreeConfig:
-    """How drafts become a tree. Knobs that a builder does not read are ignored, so that trees can be swept together."""
+    """How drafts become a tree. Knobs that a builder does not read are ignored, so that trees can
+    be swept together.
+    """
 
     name: str = knob("builder", allowed=TREES)
     scoring: str | None = knob(
@@ -105,26 +126,35 @@ class TreeConfig:
     )
     budget: int = knob("B: non-root nodes sent to verification per round", low=0, high=MOST_NODES)
     width: int | None = knob(
-        "W: nodes kept per depth while building (pruned), or expanded (pool, frontier); null: the budget",
+        "W: nodes kept per depth while building (pruned), or expanded (pool, frontier); null: the "
+        "budget",
         low=1,
         high=MOST_NODES,
     )
-    beta: float = knob("depth bonus per level: when pruning (pruned), or of the entry to pop next (heap)", high=0.0)
+    beta: float = knob(
+        "depth bonus per level: when pruning (pruned), or of the entry to pop next (heap)", high=0.0
+    )
     candidates: int | str = knob(
         "K: token ids considered per depth; all: the whole vocabulary", allowed=("all",), low=1
     )
     children: int | None = knob("most children per parent; null: as many as candidates", low=1)
-    child_order: str = knob("which children come first: by base or by corrected score", allowed=("base", "corrected"))
+    child_order: str = knob(
+        "which children come first: by base or by corrected score", allowed=("base", "corrected")
+    )
     normalise: str = knob(
-        "what scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected depths, else the candidates",
+        "what scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected depths, "
+        "else the candidates",
         allowed=("candidates", "vocab", "vocab_on_prefix"),
     )
-    narrow_by_budget: bool = knob("a budget below K also limits children and width (released DARTree)")
+    narrow_by_budget: bool = knob(
+        "a budget below K also limits children and width (released DARTree)"
+    )
     candidates_follow_budget: bool = knob(
         "K = min(budget, vocabulary), of the rows that are scored; candidates is not read (DDTree)"
     )
     draft_sampling: str = knob(
-        "drafts at temperature > 0: argmax, or as Domino's release, uncorrected depths drawn at the target's T (chain)",
+        "drafts at temperature > 0: argmax, or as Domino's release, uncorrected depths drawn at "
+        "the target's T (chain)",
         allowed=("argmax", "release"),
     )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
@@ -136,7 +166,9 @@ class BudgetConfig:
 
     name: str = knob("budget policy", allowed=("fixed", "confidence"))
     threshold: float = knob(
-        "a path ends before its first draft with less confidence; 0: off (confidence)", low=0.0, high=1.0
+        "a path ends before its first draft with less confidence; 0: off (confidence)",
+        low=0.0,
+        high=1.0,
     )
 
 
@@ -145,7 +177,9 @@ class BenchmarkConfig:
     """Prompts, their order and their version."""
 
     name: str = knob("prompt set in records and tables")
-    version: str = knob("version of prompts, template and stop rules; a change makes results incomparable")
+    version: str = knob(
+        "version of prompts, template and stop rules; a change makes results incomparable"
+    )
     path: str | None = knob(
         "local file, or folder that holds one of `files` or a folder of the set's name; not the hub"
     )
@@ -154,15 +188,24 @@ class BenchmarkConfig:
     split: str | None = knob("split of the hub's data set")
     files: list[str] = knob("file names looked for where `path` is a folder")
     template: str = knob(
-        "a turn's text, $field for a row's field, $$ for a dollar sign; rows that have `turns` are taken as they are",
+        "a turn's text, $field for a row's field, $$ for a dollar sign; rows that have `turns` are "
+        "taken as they are",
         escapes=True,
     )
-    optional: str = knob("appended to the template where the row has its fields and they are not empty", escapes=True)
-    count: int | None = knob("prompts of the set; larger data is shuffled by `seed` and cut; null: all", low=1)
-    limit: int | None = knob("decode so many of them, spread over categories and drawn by `seed`; null: all", low=1)
+    optional: str = knob(
+        "appended to the template where the row has its fields and they are not empty", escapes=True
+    )
+    count: int | None = knob(
+        "prompts of the set; larger data is shuffled by `seed` and cut; null: all", low=1
+    )
+    limit: int | None = knob(
+        "decode so many of them, spread over categories and drawn by `seed`; null: all", low=1
+    )
     seed: int = knob("seed of the shuffle that picks a subset", low=0, high=MOST_SEED)
     categories: list[str] = knob("use these categories only; []: all")
-    max_new_tokens: int = knob("the set's usual cap per answer; decoding.max_new_tokens follows it unless set", low=1)
+    max_new_tokens: int = knob(
+        "the set's usual cap per answer; decoding.max_new_tokens follows it unless set", low=1
+    )
     study_max_new_tokens: int = knob("the same in the studies of conf/experiment", low=1)
 
 
@@ -172,7 +215,9 @@ class DecodingConfig:
 
     temperature: float = knob("0: greedy", low=0.0)
     top_k: int = knob("keep the k most likely tokens; 0: all", low=0)
-    top_p: float = knob("keep the smallest set of tokens with this mass; 1: all", above=0.0, high=1.0)
+    top_p: float = knob(
+        "keep the smallest set of tokens with this mass; 1: all", above=0.0, high=1.0
+    )
     seed: int = knob("seed of the draws at temperature > 0", low=0, high=MOST_SEED)
     max_new_tokens: int = knob("cap per answer", low=1)
     stop_ids: list[int] = knob("token ids that end an answer, besides the target's own", low=0)
@@ -186,13 +231,17 @@ class EngineConfig:
 
     device: str = knob("auto: a GPU where there is one", allowed=("auto", "cpu", "cuda"))
     dtype: str = knob(
-        "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32", allowed=("auto", "bf16", "fp32", "fp64")
+        "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32",
+        allowed=("auto", "bf16", "fp32", "fp64"),
     )
     threads: int | None = knob(
-        "CPU threads; null: one or all, whichever a run's warm-up finds faster", low=1, high=MOST_THREADS
+        "CPU threads; null: one or all, whichever a run's warm-up finds faster",
+        low=1,
+        high=MOST_THREADS,
     )
     attention: str = knob(
-        "auto: row_invariant for bf16 on a CPU (a run's warm-up goes back to library where its self-test fails), else "
+        "auto: row_invariant for bf16 on a CPU (a run's warm-up goes back to library where its "
+        "self-test fails), else "
         "library; row_invariant gives a tree row a plain step's bits",
         allowed=("auto", "row_invariant", "library"),
     )
@@ -206,7 +255,10 @@ class TrackerConfig:
     name: str = knob("where results are mirrored", allowed=("none", "wandb", "tensorboard"))
     project: str = knob("project of the tracker")
     entity: str | None = knob("team or user of the tracker; null: its default")
-    mode: str = knob("offline: written locally, synchronised later by hand", allowed=("offline", "online", "disabled"))
+    mode: str = knob(
+        "offline: written locally, synchronised later by hand",
+        allowed=("offline", "online", "disabled"),
+    )
 
 
 @dataclass(kw_only=True)
@@ -224,15 +276,25 @@ class RecordConfig:
 class SweepConfig:
     """Where a run belongs, and how the points of a sweep depend on each other."""
 
-    name: str | None = knob("folder under `output`; the same name resumes it; null: time and id, or runs")
-    on_error: str = knob("after a failed point: run the others, or start no more", allowed=("continue", "stop"))
-    check: bool = knob("refuse the whole sweep where any point's settings cannot work; false: run the others")
-    objective: str = knob("number of a run's summary that a searching sweeper optimises", allowed=OBJECTIVES)
+    name: str | None = knob(
+        "folder under `output`; the same name resumes it; null: time and id, or runs"
+    )
+    on_error: str = knob(
+        "after a failed point: run the others, or start no more", allowed=("continue", "stop")
+    )
+    check: bool = knob(
+        "refuse the whole sweep where any point's settings cannot work; false: run the others"
+    )
+    objective: str = knob(
+        "number of a run's summary that a searching sweeper optimises", allowed=OBJECTIVES
+    )
 
 
 @dataclass(kw_only=True)
 class Config:
-    """One run: decode the prompts with plain decoding and with one method, interleaved prompt by prompt."""
+    """One run: decode the prompts with plain decoding and with one method, interleaved prompt by
+    prompt.
+    """
 
     model: ModelConfig
     drafter: DrafterConfig
@@ -244,14 +306,20 @@ class Config:
     tracker: TrackerConfig
     record: RecordConfig
     sweep: SweepConfig
-    method: str | None = knob("name of the method in tables; ar: plain decoding alone; null: named after its parts")
-    protocol: str = knob("paper: the published clock, which leaves out the first draft", allowed=("default", "paper"))
+    method: str | None = knob(
+        "name of the method in tables; ar: plain decoding alone; null: named after its parts"
+    )
+    protocol: str = knob(
+        "paper: the published clock, which leaves out the first draft", allowed=("default", "paper")
+    )
     baseline: str = knob(
-        "plain decoding: paired (prompt by prompt in every run) or shared (timed once per prompt in a sweep)",
+        "plain decoding: paired (prompt by prompt in every run) or shared (timed once per prompt "
+        "in a sweep)",
         allowed=("paired", "shared"),
     )
     proof: str = knob(
-        "fp32: the first prompts are decoded in float32 as well, where only plain decoding's ids pass",
+        "fp32: the first prompts are decoded in float32 as well, where only plain decoding's ids "
+        "pass",
         allowed=("none", "fp32"),
     )
     proof_prompts: int = knob("how many prompts proof=fp32 decodes, first turns only", low=1)

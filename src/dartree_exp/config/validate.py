@@ -1,4 +1,6 @@
-"""Ranges of single settings, and combinations that cannot work. No model, no tensor library, nothing slow."""
+"""Ranges of single settings, and combinations that cannot work. No model, no tensor library,
+nothing slow.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
 from dartree_exp.config.schema import CONFIDENT_HEADS, SCRIPTED_DRAFTERS, SEEDED, Config, Knob
 from dartree_exp.errors import ConfigError, UserError
-from dartree_exp.reading import user_path
+from dartree_exp.records.reading import user_path
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
@@ -58,31 +60,50 @@ def _conflicts(config: Config) -> Iterator[str]:
     if model.name == "toy" and model.family is None:
         yield "model.family=null: the toy target needs one: llama, qwen3"
     if model.name != "toy" and model.family is not None:
-        yield f"model.family={model.family}: only model=toy has it; others read it from their own config.json"
+        yield (
+            f"model.family={model.family}: only model=toy has it; others read it from their own "
+            "config.json"
+        )
     if model.name == "toy" and model.path is not None:
-        yield f"model.path={model.path}: model=toy is made from a seed; choose another model to load a folder"
+        yield (
+            f"model.path={model.path}: model=toy is made from a seed; choose another model to "
+            "load a folder"
+        )
     if config.method == "ar":
         return
     scripted = drafter.name in SCRIPTED_DRAFTERS
     if tree.scoring in ("static", "conditional") and drafter.head == "none":
         yield (
             f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head;"
-            " use tree.scoring=marginal, or a drafter with a head: drafter=domino, dspark, dspark_gated, dspark_rnn"
+            " use tree.scoring=marginal, or a drafter with a head: drafter=domino, dspark, "
+            "dspark_gated, dspark_rnn"
         )
-    if tree.draft_sampling == "release" and (tree.name, tree.scoring, drafter.head) != ("chain", "conditional", "gru"):
+    if tree.draft_sampling == "release" and (tree.name, tree.scoring, drafter.head) != (
+        "chain",
+        "conditional",
+        "gru",
+    ):
         yield (
-            f"tree.draft_sampling=release: only Domino's chain samples drafts (tree=chain, tree.scoring=conditional,"
-            f" drafter.head=gru), this is tree={tree.name}, tree.scoring={tree.scoring}, drafter.head={drafter.head};"
+            "tree.draft_sampling=release: only Domino's chain samples drafts (tree=chain, "
+            "tree.scoring=conditional,"
+            f" drafter.head=gru), this is tree={tree.name}, tree.scoring={tree.scoring}, "
+            f"drafter.head={drafter.head};"
             " use tree.draft_sampling=argmax"
         )
-    if tree.scoring == "static" and tree.candidates_follow_budget and tree.normalise == "vocab_on_prefix":
+    if (
+        tree.scoring == "static"
+        and tree.candidates_follow_budget
+        and tree.normalise == "vocab_on_prefix"
+    ):
         yield (
-            "tree.normalise=vocab_on_prefix: with tree.scoring=static and tree.candidates_follow_budget=true"
+            "tree.normalise=vocab_on_prefix: with tree.scoring=static and "
+            "tree.candidates_follow_budget=true"
             " all depths are normalised alike; allowed: candidates, vocab"
         )
     if config.budget.name == "confidence" and drafter.head not in CONFIDENT_HEADS:
         yield (
-            f"budget=confidence: drafter={drafter.name} with drafter.head={drafter.head} has no confidence head;"
+            f"budget=confidence: drafter={drafter.name} with drafter.head={drafter.head} has no "
+            "confidence head;"
             " use budget=fixed, or drafter=dspark, dspark_gated, dspark_rnn"
         )
     if scripted and drafter.path is not None:
@@ -90,22 +111,33 @@ def _conflicts(config: Config) -> Iterator[str]:
     if scripted and drafter.num_drafts is None:
         yield f"drafter.num_drafts=null: drafter={drafter.name} is scripted and needs a number"
     if not scripted and drafter.path is None:
-        yield (f"drafter={drafter.name}: there are no such weights for model={model.name}; set drafter.path=<folder>")
+        yield (
+            f"drafter={drafter.name}: there are no such weights for model={model.name}; set "
+            "drafter.path=<folder>"
+        )
     if drafter.path == SEEDED and model.name != "toy":
         yield f"drafter.path={SEEDED}: only for model=toy; set drafter.path=<folder>"
     if not scripted and drafter.num_drafts is not None:
-        yield f"drafter.num_drafts={drafter.num_drafts}: only scripted drafters have it; tree.depth limits a tree"
+        yield (
+            f"drafter.num_drafts={drafter.num_drafts}: only scripted drafters have it; "
+            "tree.depth limits a tree"
+        )
 
 
 def check_folder_name(key: str, value: str, name: str | None = None) -> None:
-    """Raise ConfigError where a setting's value, or `name`, its last part, is no plain folder name."""
+    """Raise ConfigError where a setting's value, or `name`, its last part, is no plain folder
+    name.
+    """
     if not _FOLDER_NAME.fullmatch(value if name is None else name):
         what = "must be" if name is None else "must end in"
-        raise ConfigError(f"{key}={value}: {what} a plain folder name (at most 200 of letters, digits, . _ + -)")
+        raise ConfigError(
+            f"{key}={value}: {what} a plain folder name (at most 200 of letters, digits, . _ + -)"
+        )
 
 
 def check_files(config: Config) -> None:
-    """Raise ConfigError where a template cannot work, a path names nothing, or a checkpoint cannot do what is asked of it.
+    """Raise ConfigError where a template cannot work, a path names nothing, or a checkpoint cannot
+    do what is asked of it.
 
     Hub names are left to the loaders, as are weights: only `config.json` is read here.
     """
@@ -126,8 +158,8 @@ def check_files(config: Config) -> None:
 
 def _check_checkpoint(path: str, config: Config) -> None:
     # These modules of `drafters` read names and JSON; they do not import torch.
-    from dartree_exp.drafters.dflash_config import read_config
-    from dartree_exp.drafters.head_config import MarkovHeadConfig, wrong_head
+    from dartree_exp.drafters.dflash.config import read_config
+    from dartree_exp.drafters.heads.config import MarkovHeadConfig, wrong_head
     from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
 
     at_hand = path.startswith(PACKAGE_SCHEME) or os.path.exists(user_path(path))
@@ -142,8 +174,13 @@ def _check_checkpoint(path: str, config: Config) -> None:
         raise ConfigError(f"drafter.head={config.drafter.head}: the checkpoint {path} {wrong}")
     if config.tree.draft_sampling == "release" and not getattr(head, "pure_draft_prefix_len", 0):
         raise ConfigError(
-            f"tree.draft_sampling=release: the checkpoint {path} corrects every depth (pure_draft_prefix_len 0), so that"
+            f"tree.draft_sampling=release: the checkpoint {path} corrects every depth "
+            "(pure_draft_prefix_len 0), so that"
             " nothing is sampled; use tree.draft_sampling=argmax"
         )
-    if config.budget.name == "confidence" and not (isinstance(head, MarkovHeadConfig) and head.enable_confidence_head):
-        raise ConfigError(f"budget=confidence: the checkpoint {path} has no confidence head; use budget=fixed")
+    if config.budget.name == "confidence" and not (
+        isinstance(head, MarkovHeadConfig) and head.enable_confidence_head
+    ):
+        raise ConfigError(
+            f"budget=confidence: the checkpoint {path} has no confidence head; use budget=fixed"
+        )

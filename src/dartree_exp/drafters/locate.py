@@ -1,4 +1,6 @@
-"""Where a drafter's files lie: shipped with a package, in a local folder, or on the hub (torch-free)."""
+"""Where a drafter's files lie: shipped with a package, in a local folder, or on the hub
+(torch-free).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,15 @@ import os
 from pathlib import Path
 
 from dartree_exp.drafters.values import CheckpointError
-from dartree_exp.hub import snapshot
-from dartree_exp.reading import user_path
+from dartree_exp.models.hub import snapshot
+from dartree_exp.records.reading import user_path
 
 PACKAGE_SCHEME = "pkg://"
 
 
 def locate(path: str) -> Path:
-    """Folder of a checkpoint. path: `pkg://<package>/<folder>`, a local folder, or a hub name `owner/name`.
+    """Folder of a checkpoint. path: `pkg://<package>/<folder>`, a local folder, or a hub name
+    `owner/name`.
 
     A hub checkpoint is downloaded (config and safetensors only) or taken from the hub's cache.
     Raises CheckpointError where nothing is found, saying what to do.
@@ -26,12 +29,16 @@ def locate(path: str) -> Path:
         return folder
     parts = path.split("/")
     if len(parts) != 2 or not all(parts) or path[0] in ".~":
-        raise CheckpointError(f"drafter.path = {path}: no such folder, and not a hub name (owner/name)")
+        raise CheckpointError(
+            f"drafter.path = {path}: no such folder, and not a hub name (owner/name)"
+        )
     return _download(path)
 
 
 def _in_package(path: str) -> Path:
-    """A folder of an installed package, found without importing it: only the top-level name is looked up."""
+    """A folder of an installed package, found without importing it: only the top-level name is
+    looked up.
+    """
     name, _, inner = path.removeprefix(PACKAGE_SCHEME).partition("/")
     top, *packages = name.split(".")
     parts = [*packages, *inner.split("/")]
@@ -57,6 +64,7 @@ def _download(name: str) -> Path:
         return snapshot(name, ["config.json", "*.safetensors", "*.safetensors.index.json"])
     except (HFValidationError, OSError) as error:
         raise CheckpointError(
-            f"drafter.path = {name}: no such folder, and the hub did not give it ({type(error).__name__}); "
+            f"drafter.path = {name}: no such folder, and the hub did not give it "
+            f"({type(error).__name__}); "
             "download it elsewhere and set drafter.path=<folder>"
         ) from error

@@ -1,4 +1,6 @@
-"""The tensors of a checkpoint folder: safetensors files, read whole, compared with what is expected of them."""
+"""The tensors of a checkpoint folder: safetensors files, read whole, compared with what is expected
+of them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from torch import Tensor
 from dartree_exp.drafters.values import CheckpointError
 from dartree_exp.models.weight_files import FLOATS, WEIGHTS, headers, non_finite
 from dartree_exp.models.weight_files import weight_files as files_of
-from dartree_exp.reading import UnreadableError
 from dartree_exp.records.files import explained
+from dartree_exp.records.reading import UnreadableError
 
 LEGACY_PREFIX = "logit_head."  # of Domino's head before its release
 RESTRICTION = "t2d"
@@ -24,7 +26,9 @@ _MARKS = ("BOOL", "U8", "I8", "I16", "I32", "I64")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """One file, or the shards of an index. Raises CheckpointError where there is neither, or a damaged one."""
+    """One file, or the shards of an index. Raises CheckpointError where there is neither, or a
+    damaged one.
+    """
     try:
         return files_of(folder)
     except UnreadableError as error:
@@ -32,7 +36,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder, under its present name; all numbers in them are finite. Raises CheckpointError."""
+    """Every tensor of the folder, under its present name; all numbers in them are finite. Raises
+    CheckpointError.
+    """
     files = weight_files(folder)
     try:
         stored = headers(files)
@@ -40,7 +46,9 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"drafter {folder}: {error}") from error
     for key, header in stored.items():
         if header.dtype not in (FLOATS if key != RESTRICTION else _MARKS):
-            raise CheckpointError(f"drafter {folder}: tensor {key} of {header.file.name} has dtype {header.dtype}")
+            raise CheckpointError(
+                f"drafter {folder}: tensor {key} of {header.file.name} has dtype {header.dtype}"
+            )
     tensors: dict[str, Tensor] = {}
     for file in files:
         for key, value in load_file(file).items():
@@ -54,13 +62,17 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Put the weights file in place whole or not at all. Raises RecordError, where the disk is full for instance."""
+    """Put the weights file in place whole or not at all. Raises RecordError, where the disk is full
+    for instance.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / WEIGHTS, tensors, {"format": "pt"})
 
 
 def write_whole(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """One safetensors file, put in place whole or not at all. Raises RecordError, where the disk is full for instance."""
+    """One safetensors file, put in place whole or not at all. Raises RecordError, where the disk is
+    full for instance.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     with explained(path):
         try:
@@ -79,9 +91,14 @@ def _system_error(error: OSError | SafetensorError) -> OSError:
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 
 
-def check_tensors(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
+def check_tensors(
+    folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]
+) -> None:
     """Raise CheckpointError naming what is missing, unexpected, or of another shape."""
-    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    missing, unexpected = (
+        sorted(expected.keys() - tensors.keys()),
+        sorted(tensors.keys() - expected.keys()),
+    )
     if missing or unexpected:
         parts = [
             f"{word} tensors {', '.join(names)}"
@@ -92,4 +109,6 @@ def check_tensors(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping
     for name, shape in expected.items():
         value = tensors[name]
         if value.shape != shape:
-            raise CheckpointError(f"drafter {folder}: tensor {name} is {list(value.shape)}, expected {list(shape)}")
+            raise CheckpointError(
+                f"drafter {folder}: tensor {name} is {list(value.shape)}, expected {list(shape)}"
+            )

@@ -1,4 +1,6 @@
-"""Values of a checkpoint's `config.json`, each checked for type and range where it is read (torch-free)."""
+"""Values of a checkpoint's `config.json`, each checked for type and range where it is read
+(torch-free).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,15 @@ SIZES = {
     "markov_rank": 1 << 18,
     "draft_vocab_size": 1 << 24,
 }
-"""Largest value of each size: far above any drafter, and far below what would fill the memory before tensors are compared."""
+"""Largest value of each size: far above any drafter, and far below what would fill the memory
+before tensors are compared.
+"""
 
 
 class CheckpointError(UserError, ValueError):
-    """A drafter checkpoint that cannot be used; the message names the key, its value and what is allowed."""
+    """A drafter checkpoint that cannot be used; the message names the key, its value and what is
+    allowed.
+    """
 
 
 def check_size(key: str, value: Any) -> None:
@@ -72,14 +78,18 @@ def section(raw: dict[str, Any], key: str) -> dict[str, Any]:
 def texts(raw: dict[str, Any], key: str) -> list[str]:
     """A list of texts, [] where it is absent or null. Raises CheckpointError."""
     value = raw.get(key)
-    if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+    if value is not None and not (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    ):
         raise CheckpointError(f"{key} = {shown(value)}: must be a list of texts")
     return value or []
 
 
 def integers(key: str, value: Any) -> tuple[int, ...]:
     """A list of integers. Raises CheckpointError."""
-    if not isinstance(value, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in value):
+    if not isinstance(value, list) or not all(
+        isinstance(i, int) and not isinstance(i, bool) for i in value
+    ):
         raise CheckpointError(f"{key} = {shown(value)}: must be a list of integers")
     return tuple(value)
 

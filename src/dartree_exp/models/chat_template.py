@@ -1,8 +1,10 @@
-"""Bounds on a model's chat template: it is a program, and one from a folder may be damaged or never end.
+"""Bounds on a model's chat template: it is a program, and one from a folder may be damaged or never
+end.
 
-transformers renders it in jinja2's immutable sandbox, which keeps it from files and attributes and limits one `range` to
-100,000 items, but neither nested loops nor arithmetic. Both are bounded here without threads or signals. This stops
-accidents; one call that is made to fill the memory can still be written.
+transformers renders it in jinja2's immutable sandbox, which keeps it from files and attributes and
+limits one `range` to 100,000 items, but neither nested loops nor arithmetic. Both are bounded here
+without threads or signals. This stops accidents; one call that is made to fill the memory can still
+be written.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ MAX_STEPS = 200_000
 MAX_SECONDS = 10.0
 """Processor time of one rendering, for steps that are slow themselves."""
 MAX_NUMBER = 100_000
-"""Largest number that a template may hold: a factor or a width beyond it fills the memory in one step."""
+"""Largest number that a template may hold: a factor or a width beyond it fills the memory in one
+step.
+"""
 _TEMPLATE_FILE = "<template>"  # jinja2's name for code compiled from a string
 
 
@@ -30,7 +34,9 @@ class TemplateError(UserError):
 
 
 def check_template(template: str) -> None:
-    """Raise TemplateError for what one step could spend hours or all memory on: a power, a large number."""
+    """Raise TemplateError for what one step could spend hours or all memory on: a power, a large
+    number.
+    """
     from jinja2 import Environment
     from jinja2.exceptions import TemplateSyntaxError
 
@@ -40,16 +46,22 @@ def check_template(template: str) -> None:
         raise TemplateError(f"cannot be read: {error}") from error
     for kind, text in tokens:
         if (kind, text) == ("operator", "**"):
-            raise TemplateError("uses the power operator **, which is refused: one such step need not end")
+            raise TemplateError(
+                "uses the power operator **, which is refused: one such step need not end"
+            )
         if kind == "integer" and (len(text) > 12 or int(text.replace("_", ""), 0) > MAX_NUMBER):
-            raise TemplateError(f"holds the number {text[:12]}, which is refused: none may be above {MAX_NUMBER}")
+            raise TemplateError(
+                f"holds the number {text[:12]}, which is refused: none may be above {MAX_NUMBER}"
+            )
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Rendering inside stops with TemplateError after MAX_STEPS lines of template code or MAX_SECONDS of processor time.
+    """Rendering inside stops with TemplateError after MAX_STEPS lines of template code or
+    MAX_SECONDS of processor time.
 
-    Counted with `sys.settrace`: the same on every machine and thread, while signals reach the main thread alone.
+    Counted with `sys.settrace`: the same on every machine and thread, while signals reach the main
+    thread alone.
     """
     steps, end = 0, time.thread_time() + MAX_SECONDS
 

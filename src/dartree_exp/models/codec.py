@@ -29,7 +29,8 @@ class Codec(Protocol):
 class ChatCodec:
     """A transformers tokenizer with a chat template.
 
-    source: its folder, named in messages. rows: of the target's embedding; no id at or above it can be read.
+    source: its folder, named in messages. rows: of the target's embedding; no id at or above it can
+    be read.
     """
 
     def __init__(self, tokenizer: Any, source: str, rows: int) -> None:
@@ -38,7 +39,9 @@ class ChatCodec:
         template = tokenizer.chat_template
         self._template = template.get("default") if isinstance(template, dict) else template
         if self._template is not None and not isinstance(self._template, str):
-            raise UserError(f"{source}: the chat template is a {type(self._template).__name__}, not a text")
+            raise UserError(
+                f"{source}: the chat template is a {type(self._template).__name__}, not a text"
+            )
         if self._template:
             with self._named():
                 check_template(self._template)
@@ -46,14 +49,21 @@ class ChatCodec:
     def encode_chat(self, messages: Sequence[Message], enable_thinking: bool = False) -> list[int]:
         """Render the template, then encode plainly (no further special tokens), as the papers do.
 
-        Raises UserError without a template, for one that fails, does not end, renders nothing or gives an id without an
-        embedding row, and for enable_thinking where the template has no such switch.
+        Raises UserError without a template, for one that fails, does not end, renders nothing or
+        gives an id without an embedding row, and for enable_thinking where the template has no such
+        switch.
         """
         if not self._template:
-            raise UserError(f"{self._source} has no chat template; the target must be an instruct model")
-        switches = {"enable_thinking": enable_thinking} if "enable_thinking" in self._template else {}
+            raise UserError(
+                f"{self._source} has no chat template; the target must be an instruct model"
+            )
+        switches = (
+            {"enable_thinking": enable_thinking} if "enable_thinking" in self._template else {}
+        )
         if enable_thinking and not switches:
-            raise UserError("decoding.enable_thinking=true: this model's chat template has no thinking mode")
+            raise UserError(
+                "decoding.enable_thinking=true: this model's chat template has no thinking mode"
+            )
         with self._named(), bounded():
             text = self.library.apply_chat_template(
                 list(messages), tokenize=False, add_generation_prompt=True, **switches
@@ -61,20 +71,27 @@ class ChatCodec:
         try:
             ids = list(self.library.encode(text, add_special_tokens=False))
         except (UnicodeError, TypeError) as error:
-            raise UserError("the prompt holds half a surrogate pair, which no tokenizer can read") from error
+            raise UserError(
+                "the prompt holds half a surrogate pair, which no tokenizer can read"
+            ) from error
         except Exception as error:  # the tokenizers library raises no narrower class
-            raise UserError(f"{self._source}: the tokenizer cannot read the rendered prompt: {error}") from error
+            raise UserError(
+                f"{self._source}: the tokenizer cannot read the rendered prompt: {error}"
+            ) from error
         if not ids:
             raise UserError(f"{self._source}: the chat template gives no token")
         if (largest := max(ids)) >= self._rows:
             raise UserError(
-                f"{self._source}: the chat template gives {self.library.convert_ids_to_tokens(largest)!r}, id {largest}, "
+                f"{self._source}: the chat template gives "
+                f"{self.library.convert_ids_to_tokens(largest)!r}, id {largest}, "
                 f"and the target has only {self._rows} embedding rows"
             )
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self.library.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self.library.decode(
+            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
 
     @property
     def eos_id(self) -> int | None:
@@ -82,14 +99,19 @@ class ChatCodec:
         own = self.library.eos_token_id
         if own is not None and own >= self._rows:
             raise UserError(
-                f"{self._source}: the tokenizer's eos_token {self.library.eos_token!r} has id {own}, and the target has only "
+                f"{self._source}: the tokenizer's eos_token {self.library.eos_token!r} has id "
+                f"{own}, and the target has only "
                 f"{self._rows} embedding rows"
             )
         return own
 
     @property
     def special_ids(self) -> dict[str, int]:
-        return {token.content: number for number, token in self.library.added_tokens_decoder.items() if token.special}
+        return {
+            token.content: number
+            for number, token in self.library.added_tokens_decoder.items()
+            if token.special
+        }
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -104,7 +126,9 @@ class ChatCodec:
 
 
 class ToyCodec:
-    """Words hashed into a tiny vocabulary; ids written as syllables. Ids below `reserved` are special."""
+    """Words hashed into a tiny vocabulary; ids written as syllables. Ids below `reserved` are
+    special.
+    """
 
     _CONSONANTS = "bdfgklmnprstvz"
     _VOWELS = "aeiou"
@@ -125,7 +149,9 @@ class ToyCodec:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self._syllables(i - self._reserved) + " " for i in ids if i >= self._reserved)
+        return "".join(
+            self._syllables(i - self._reserved) + " " for i in ids if i >= self._reserved
+        )
 
     special_ids: dict[str, int] = {}  # noqa: RUF012  # its special ids have no text
 

@@ -1,8 +1,10 @@
-"""sha256 of files, remembered: a large target that has not changed is not read again at every start (torch-free).
+"""sha256 of files, remembered: a large target that has not changed is not read again at every start
+(torch-free).
 
-A digest is remembered by path, size, time of the last write and time of the last change of the directory entry, all in
-nanoseconds, in `digests.json` in the cache folder. The file is a convenience: where it is damaged or cannot be written,
-digests are computed. It is replaced whole, so that of two processes that write at once one loses its news, never more.
+A digest is remembered by path, size, time of the last write and time of the last change of the
+directory entry, all in nanoseconds, in `digests.json` in the cache folder. The file is a
+convenience: where it is damaged or cannot be written, digests are computed. It is replaced whole,
+so that of two processes that write at once one loses its news, never more.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from typing import Any
 
 CACHE = "digests.json"
 SMALL = 1 << 20  # bytes; a file below is read faster than it is worth remembering
-_SETTLED = 3.0  # seconds; a younger file may be written once more within one tick of its file system's clock
+# seconds; a younger file may be written once more within one tick of its file system's clock
+_SETTLED = 3.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def cache_folder() -> Path:
     """Cache root from DARTREE_CACHE, else ~/.cache/dartree_exp."""
-    return Path(os.environ.get("DARTREE_CACHE") or Path.home() / ".cache" / "dartree_exp").expanduser()
+    return Path(
+        os.environ.get("DARTREE_CACHE") or Path.home() / ".cache" / "dartree_exp"
+    ).expanduser()
 
 
 def sha256_of(path: Path) -> str:
@@ -36,7 +41,9 @@ def sha256_of(path: Path) -> str:
 
 
 def remembered_sha256(path: Path) -> str:
-    """Hex sha256 of a file's content; a large file that has not changed is not read again. Raises OSError."""
+    """Hex sha256 of a file's content; a large file that has not changed is not read again. Raises
+    OSError.
+    """
     before = path.stat()
     if before.st_size < SMALL:
         return sha256_of(path)
@@ -52,11 +59,15 @@ def remembered_sha256(path: Path) -> str:
 
 
 def digest_of_files(files: Iterable[Path]) -> str:
-    """One digest of several files, in order: a single file's own, else that of the lines "<sha256>  <name>"."""
+    """One digest of several files, in order: a single file's own, else that of the lines "<sha256>
+    <name>".
+    """
     digests = [(remembered_sha256(file), file.name) for file in files]
     if len(digests) == 1:
         return digests[0][0]
-    return hashlib.sha256("".join(f"{digest}  {name}\n" for digest, name in digests).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{digest}  {name}\n" for digest, name in digests).encode()
+    ).hexdigest()
 
 
 def _stamp(status: os.stat_result) -> list[int]:
@@ -64,12 +75,18 @@ def _stamp(status: os.stat_result) -> list[int]:
 
 
 def _read() -> dict[str, list[Any]]:
-    """What is remembered: path -> [size, mtime_ns, ctime_ns, sha256]; entries of another form are left out."""
+    """What is remembered: path -> [size, mtime_ns, ctime_ns, sha256]; entries of another form are
+    left out.
+    """
     try:
         stored = json.loads((cache_folder() / CACHE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return {path: entry for path, entry in stored.items() if _is_entry(entry)} if isinstance(stored, dict) else {}
+    return (
+        {path: entry for path, entry in stored.items() if _is_entry(entry)}
+        if isinstance(stored, dict)
+        else {}
+    )
 
 
 def _is_entry(entry: Any) -> bool:

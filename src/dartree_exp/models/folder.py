@@ -1,4 +1,6 @@
-"""What the small files of a model folder say, checked before any weight is read: config.json, generation_config.json."""
+"""What the small files of a model folder say, checked before any weight is read: config.json,
+generation_config.json.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from dartree_exp.engines.cache import check_rewindable
 from dartree_exp.errors import UserError
-from dartree_exp.models.cache import check_rewindable
 from dartree_exp.models.weight_files import FLOATS, Header
-from dartree_exp.reading import read_object
+from dartree_exp.records.reading import read_object
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 EMBED = "model.embed_tokens.weight"
@@ -27,17 +29,23 @@ _SIZES = {
     "max_position_embeddings": 1 << 31,
     "sliding_window": 1 << 31,
 }
-"""Largest value of each: far above any model, and far below what would fill the memory before weights are compared."""
+"""Largest value of each: far above any model, and far below what would fill the memory before
+weights are compared.
+"""
 _POSITIVE = ("rms_norm_eps", "rope_theta")
 _QUANTISED = ("quantization_config", "compression_config", "quantization")
-_QUANTISED_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")  # GPTQ, AWQ, ModelOpt
+_QUANTISED_FILES = (
+    "quantize_config.json",
+    "quant_config.json",
+    "hf_quant_config.json",
+)  # GPTQ, AWQ, ModelOpt
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The checked `config.json` of a target.
 
-    Raises UserError (missing or damaged file, quantised weights, absurd sizes) or UnsupportedTargetError, each naming the
-    file, the key and its value.
+    Raises UserError (missing or damaged file, quantised weights, absurd sizes) or
+    UnsupportedTargetError, each naming the file, the key and its value.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -50,7 +58,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_eos(folder: Path, config: dict[str, Any], rows: int) -> tuple[int, ...]:
-    """All end ids of the generation config (a chat model often has several), else of the model's config.
+    """All end ids of the generation config (a chat model often has several), else of the model's
+    config.
 
     rows: of the embedding. Raises UserError for a damaged file or ids that are none.
     """
@@ -61,23 +70,37 @@ def read_eos(folder: Path, config: dict[str, Any], rows: int) -> tuple[int, ...]
         if found is None:
             continue
         ids = found if isinstance(found, list) else [found]
-        if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < rows for i in ids):
-            raise UserError(f"{file}: eos_token_id = {found!r}: must be one or several ids in 0..{rows - 1}")
+        if not ids or not all(
+            isinstance(i, int) and not isinstance(i, bool) and 0 <= i < rows for i in ids
+        ):
+            raise UserError(
+                f"{file}: eos_token_id = {found!r}: must be one or several ids in 0..{rows - 1}"
+            )
         return tuple(ids)
     return ()
 
 
 def check_sizes(folder: Path, config: dict[str, Any], stored: Mapping[str, Header]) -> None:
-    """Raise UserError where sizes of `config` are not those of the stored tensors, or a tensor's dtype is not a plain float.
+    """Raise UserError where sizes of `config` are not those of the stored tensors, or a tensor's
+    dtype is not a plain float.
 
     Only what decides how large the model is; the loader compares every tensor.
     """
     for name, header in stored.items():
         if header.dtype not in FLOATS:
-            raise UserError(f"{header.file}: tensor {name} has dtype {header.dtype}; read are {', '.join(FLOATS)}")
+            raise UserError(
+                f"{header.file}: tensor {name} has dtype {header.dtype}; read are "
+                f"{', '.join(FLOATS)}"
+            )
     layers = {name.split(".")[2] for name in stored if name.startswith("model.layers.")}
     heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
-    for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
+    for key in (
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+    ):
         if config.get(key) is None:
             raise UserError(f"{folder / CONFIG}: {key}: missing")
     assert isinstance(heads, int) and isinstance(hidden, int)  # checked on reading
@@ -85,26 +108,38 @@ def check_sizes(folder: Path, config: dict[str, Any], stored: Mapping[str, Heade
     dim = config.get("head_dim") or (hidden // heads if config["model_type"] == "llama" else 128)
     if config["num_hidden_layers"] > len(layers):
         raise UserError(
-            f"{folder / CONFIG}: num_hidden_layers = {config['num_hidden_layers']}, and the weights have {len(layers)} layers"
+            f"{folder / CONFIG}: num_hidden_layers = {config['num_hidden_layers']}, and the "
+            f"weights have {len(layers)} layers"
         )
     if heads % kv or dim % 2:
         raise UserError(
-            f"{folder / CONFIG}: num_attention_heads = {heads} must be a multiple of num_key_value_heads = {kv}, and "
+            f"{folder / CONFIG}: num_attention_heads = {heads} must be a multiple of "
+            f"num_key_value_heads = {kv}, and "
             f"head_dim = {dim} even"
         )
     first = "model.layers.0."
     expected = {
         EMBED: ("vocab_size, hidden_size", (config["vocab_size"], hidden)),
-        f"{first}self_attn.q_proj.weight": ("num_attention_heads * head_dim, hidden_size", (heads * dim, hidden)),
-        f"{first}self_attn.k_proj.weight": ("num_key_value_heads * head_dim, hidden_size", (kv * dim, hidden)),
-        f"{first}mlp.gate_proj.weight": ("intermediate_size, hidden_size", (config["intermediate_size"], hidden)),
+        f"{first}self_attn.q_proj.weight": (
+            "num_attention_heads * head_dim, hidden_size",
+            (heads * dim, hidden),
+        ),
+        f"{first}self_attn.k_proj.weight": (
+            "num_key_value_heads * head_dim, hidden_size",
+            (kv * dim, hidden),
+        ),
+        f"{first}mlp.gate_proj.weight": (
+            "intermediate_size, hidden_size",
+            (config["intermediate_size"], hidden),
+        ),
     }
     for name, (keys, shape) in expected.items():
         if name not in stored:
             raise UserError(f"{folder}: missing tensors: {name}")
         if stored[name].shape != shape:
             raise UserError(
-                f"{folder / CONFIG}: {keys} = {list(shape)}, and tensor {name} is {list(stored[name].shape)}"
+                f"{folder / CONFIG}: {keys} = {list(shape)}, and tensor {name} is "
+                f"{list(stored[name].shape)}"
             )
 
 
@@ -125,7 +160,9 @@ def _refuse_quantised(folder: Path, config: dict[str, Any]) -> None:
 def _check_shapes_of_values(path: Path, config: dict[str, Any]) -> None:
     for key, most in _SIZES.items():
         value = config.get(key)
-        if value is not None and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most):
+        if value is not None and not (
+            isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+        ):
             raise UserError(f"{path}: {key} = {_short(value)}: must be an integer from 1 to {most}")
     for place in (config, config.get("rope_parameters"), config.get("rope_scaling")):
         if place is not None and not isinstance(place, dict):
@@ -135,7 +172,9 @@ def _check_shapes_of_values(path: Path, config: dict[str, Any]) -> None:
             if value is not None and not _is_positive(value):
                 raise UserError(f"{path}: {key} = {_short(value)}: must be a positive number")
     kinds = config.get("layer_types")
-    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+    if kinds is not None and not (
+        isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)
+    ):
         raise UserError(f"{path}: layer_types = {_short(kinds)}: must be a list of names")
     if not isinstance(config.get("model_type", ""), str):
         raise UserError(f"{path}: model_type = {_short(config['model_type'])}: must be a name")

@@ -1,8 +1,8 @@
 """Read a Llama-architecture GGUF file into Hugging Face names, shapes and config.
 
-Source: the GGUF specification and the `gguf` package (dequantisation). Two things differ from a Hugging Face checkpoint:
-tensor names, and the rows of the query and key projections, which the converter stores with each head's rotary pairs
-interleaved; `load_state_dict` undoes both.
+Source: the GGUF specification and the `gguf` package (dequantisation). Two things differ from a
+Hugging Face checkpoint: tensor names, and the rows of the query and key projections, which the
+converter stores with each head's rotary pairs interleaved; `load_state_dict` undoes both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _LAYER = {
 
 
 def hf_name(name: str) -> str:
-    """Hugging Face name of a GGUF tensor. Raises KeyError for a tensor a plain Llama does not have."""
+    """Hugging Face name of a GGUF tensor. Raises KeyError for a tensor a plain Llama does not
+    have.
+    """
     if name in _TOP:
         return _TOP[name]
     _, layer, part, suffix = name.split(".")
@@ -42,7 +44,9 @@ def hf_name(name: str) -> str:
 
 
 def undo_rope_permutation(rows: np.ndarray, heads: int) -> np.ndarray:
-    """[heads * head_dim, in] with pairs (0, half), (1, half+1), ... interleaved -> first halves, then second halves."""
+    """[heads * head_dim, in] with pairs (0, half), (1, half+1), ... interleaved -> first halves,
+    then second halves.
+    """
     out, width = rows.shape
     half = out // heads // 2
     return rows.reshape(heads, half, 2, width).swapaxes(1, 2).reshape(out, width)
@@ -56,7 +60,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def load_state_dict(path: Path) -> dict[str, torch.Tensor]:
-    """All weights as contiguous float32 tensors under Hugging Face names (float32: bf16 would round 4-bit scales).
+    """All weights as contiguous float32 tensors under Hugging Face names (float32: bf16 would round
+    4-bit scales).
 
     Raises:
         ValueError: another architecture than `llama`.
@@ -85,7 +90,9 @@ def load_state_dict(path: Path) -> dict[str, torch.Tensor]:
 
 
 def hf_config(meta: dict[str, Any], tied: bool) -> dict[str, Any]:
-    """config.json of a `LlamaForCausalLM` from GGUF metadata; `tied` = the file has no output matrix of its own."""
+    """config.json of a `LlamaForCausalLM` from GGUF metadata; `tied` = the file has no output
+    matrix of its own.
+    """
     heads = meta["llama.attention.head_count"]
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -102,7 +109,10 @@ def hf_config(meta: dict[str, Any], tied: bool) -> dict[str, Any]:
         # The file stores a float32; 1e-5 is the number that was rounded.
         "rms_norm_eps": float(f"{meta['llama.attention.layer_norm_rms_epsilon']:.6g}"),
         "rope_theta": float(meta["llama.rope.freq_base"]),
-        "rope_parameters": {"rope_type": "default", "rope_theta": float(meta["llama.rope.freq_base"])},
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": float(meta["llama.rope.freq_base"]),
+        },
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": tied,

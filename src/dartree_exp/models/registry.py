@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from dartree_exp.engines.target import HALF, Target
 from dartree_exp.errors import UserError
-from dartree_exp.hub import snapshot
 from dartree_exp.models.codec import ChatCodec
 from dartree_exp.models.digests import digest_of_files
 from dartree_exp.models.folder import EMBED, check_sizes, read_config, read_eos
-from dartree_exp.models.target import HALF, Target
+from dartree_exp.models.hub import snapshot
 from dartree_exp.models.toy import toy_target
 from dartree_exp.models.weight_files import INDEX, headers, non_finite, weight_files
-from dartree_exp.reading import read_object, read_text, user_path
+from dartree_exp.records.reading import read_object, read_text, user_path
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import EngineConfig, ModelConfig
@@ -32,17 +32,23 @@ ALL_THREADS = torch.get_num_threads()
 """Before any run has set another number."""
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
 
 
 def load_target(model: ModelConfig, engine: EngineConfig) -> Target:
     """Load the target that the configuration names, on the engine's device and dtype.
 
-    `model.path` null: the toy target or an embedded one, fetched once by `model.name`. Otherwise a local folder, or a
-    hub name. Sets torch's thread count (`engine.threads`, null: all) and the kind of attention (`engine.attention`).
-    Raises UserError for anything the user can put right: unknown name, no such folder, no safetensors, incomplete
-    weights, unsupported architecture, hub not reachable, no GPU.
+    `model.path` null: the toy target or an embedded one, fetched once by `model.name`. Otherwise a
+    local folder, or a hub name. Sets torch's thread count (`engine.threads`, null: all) and the
+    kind of attention (`engine.attention`). Raises UserError for anything the user can put right:
+    unknown name, no such folder, no safetensors, incomplete weights, unsupported architecture, hub
+    not reachable, no GPU.
     """
     torch.set_num_threads(ALL_THREADS if engine.threads is None else engine.threads)
     device = resolve_device(engine.device)
@@ -65,13 +71,15 @@ def _load(model: ModelConfig, dtype: torch.dtype, device: torch.device) -> Targe
     if model.name not in fetch.SOURCES:
         known = ", ".join([TOY, *sorted(fetch.SOURCES)])
         raise UserError(
-            f"model.name={model.name}: not an embedded target ({known}); give model.path=<folder or hub name>"
+            f"model.name={model.name}: not an embedded target ({known}); give model.path=<folder "
+            "or hub name>"
         )
     return load_folder(fetch.ensure(model.name), model.name, dtype, device)
 
 
 def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.device) -> Target:
-    """Load a Hugging Face folder (config.json, *.safetensors, tokenizer with a chat template) as a target.
+    """Load a Hugging Face folder (config.json, *.safetensors, tokenizer with a chat template) as a
+    target.
 
     Everything small is checked before the weights are read. Raises UserError as `load_target` does.
     """
@@ -83,23 +91,32 @@ def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.devic
         print(f"dartree_exp: note: {folder}: {_more_eos(codec, own, eos_ids)}", file=sys.stderr)
         eos_ids = (*eos_ids, own)
     model = _load_weights(folder, config, dtype, device)
-    return Target(model, name=name, tokenizer=codec, eos_ids=eos_ids, weights_sha256=lambda: weights_digest(folder))
+    return Target(
+        model,
+        name=name,
+        tokenizer=codec,
+        eos_ids=eos_ids,
+        weights_sha256=lambda: weights_digest(folder),
+    )
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu") -> Any:
     """The `*ForCausalLM` of a folder; the architecture is checked before any weight is read.
 
-    Never runs code from the folder and never reads pickles. Raises UserError (missing or damaged files, tensors that are
-    missing, left over, of another shape or not finite) or UnsupportedTargetError.
+    Never runs code from the folder and never reads pickles. Raises UserError (missing or damaged
+    files, tensors that are missing, left over, of another shape or not finite) or
+    UnsupportedTargetError.
     """
     config, _ = check_folder(folder)
     return _load_weights(folder, config, dtype, device)
 
 
 def check_folder(folder: Path) -> tuple[dict[str, Any], int]:
-    """config.json and the rows of the embedding, after comparing its sizes with the headers of the weight files.
+    """config.json and the rows of the embedding, after comparing its sizes with the headers of the
+    weight files.
 
-    The comparison bounds what building the model may cost. Raises UserError or UnsupportedTargetError.
+    The comparison bounds what building the model may cost. Raises UserError or
+    UnsupportedTargetError.
     """
     config = read_config(folder)
     if not any(folder.glob("*.safetensors")) and not (folder / INDEX).is_file():
@@ -123,7 +140,9 @@ def load_codec(folder: Path, rows: int) -> ChatCodec:
     with _quiet():
         tokenizer = library_call(
             f"the tokenizer files of {folder} cannot be used",
-            lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+            lambda: AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            ),
         )
     codec = ChatCodec(tokenizer, str(folder), rows)
     ids = codec.encode_chat([{"role": "user", "content": "Hello"}])
@@ -131,7 +150,9 @@ def load_codec(folder: Path, rows: int) -> ChatCodec:
     return codec
 
 
-def _load_weights(folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device | str) -> Any:
+def _load_weights(
+    folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device | str
+) -> Any:
     from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 
     family: Any = {"llama": LlamaForCausalLM, "qwen3": Qwen3ForCausalLM}[config["model_type"]]
@@ -145,7 +166,8 @@ def _load_weights(folder: Path, config: dict[str, Any], dtype: torch.dtype, devi
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # so that they reach the report; they are refused below
+                # so that they reach the report; they are refused below
+                ignore_mismatched_sizes=True,
             ),
         )
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
@@ -160,7 +182,8 @@ def _load_weights(folder: Path, config: dict[str, Any], dtype: torch.dtype, devi
 
 
 def library_call(what: str, call: Callable[[], T]) -> T:
-    """The library's answer, or UserError with the first line of whatever it raised on files that somebody else wrote.
+    """The library's answer, or UserError with the first line of whatever it raised on files that
+    somebody else wrote.
 
     Not only Exception: the tokenizers library panics with a class of its own.
     """
@@ -170,7 +193,9 @@ def library_call(what: str, call: Callable[[], T]) -> T:
         raise
     except BaseException as error:
         reason = next(iter(str(error).strip().splitlines()), "")
-        raise UserError(f"{what}: {type(error).__name__}{': ' if reason else ''}{reason}") from error
+        raise UserError(
+            f"{what}: {type(error).__name__}{': ' if reason else ''}{reason}"
+        ) from error
 
 
 def resolve_device(device: str) -> torch.device:
@@ -182,7 +207,9 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """`auto`: bf16 on a GPU and on CPUs with AMX or AVX512-BF16, where it is computed natively; else fp32."""
+    """`auto`: bf16 on a GPU and on CPUs with AMX or AVX512-BF16, where it is computed natively;
+    else fp32.
+    """
     if dtype != "auto":
         return DTYPES[dtype]
     return torch.bfloat16 if device.type == "cuda" or cpu_has_bf16() else torch.float32
@@ -195,13 +222,17 @@ def cpu_has_bf16() -> bool:
 
 
 def weights_digest(folder: Path) -> str:
-    """sha256 of the weights: of the file where there is one, else of the lines "<sha256>  <name>" in order of name."""
+    """sha256 of the weights: of the file where there is one, else of the lines "<sha256>  <name>"
+    in order of name.
+    """
     return digest_of_files(sorted(folder.glob("*.safetensors")))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No weight-loading bar and no report of the library's own: what is wrong becomes our error, with the names."""
+    """No weight-loading bar and no report of the library's own: what is wrong becomes our error,
+    with the names.
+    """
     from transformers.utils import logging
 
     bar, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -218,7 +249,10 @@ def _quiet() -> Iterator[None]:
 def _more_eos(codec: ChatCodec, own: int, eos_ids: Sequence[int]) -> str:
     token = codec.library.convert_ids_to_tokens(own)
     others = ", ".join(repr(codec.library.convert_ids_to_tokens(i)) for i in eos_ids) or "none"
-    return f"the tokenizer ends with {token!r}, the generation config with {others}; both end an answer here"
+    return (
+        f"the tokenizer ends with {token!r}, the generation config with {others}; both end an "
+        "answer here"
+    )
 
 
 def _locate(path: str) -> Path:
@@ -231,8 +265,11 @@ def _locate(path: str) -> Path:
 
     try:
         return snapshot(path, _HUB_FILES)
-    except OSError as error:  # every error of the hub client: offline, not found, gated, interrupted
+    except (
+        OSError
+    ) as error:  # every error of the hub client: offline, not found, gated, interrupted
         raise UserError(
-            f"model.path={path}: no such folder, and the hub gave no copy ({type(error).__name__}); download it where "
+            f"model.path={path}: no such folder, and the hub gave no copy "
+            f"({type(error).__name__}); download it where "
             "the hub is reachable and give the folder"
         ) from error

@@ -1,7 +1,8 @@
 """The tokenizer of the embedded target, rebuilt from a GGUF file's metadata.
 
-Source: the `tokenizer.ggml.*` keys of the file. transformers' own GGUF path leaves out the digits rule of `pre = smollm`
-(every digit is a token of its own), which changes the ids of most texts with numbers; here the rule is explicit.
+Source: the `tokenizer.ggml.*` keys of the file. transformers' own GGUF path leaves out the digits
+rule of `pre = smollm` (every digit is a token of its own), which changes the ids of most texts with
+numbers; here the rule is explicit.
 """
 
 from __future__ import annotations
@@ -21,22 +22,34 @@ def build_tokenizer(meta: dict[str, Any]) -> PreTrainedTokenizerFast:
         meta: flat GGUF metadata, see `gguf.read_metadata`.
 
     Raises:
-        ValueError: the file declares a tokenizer of another kind; guessing would give other ids silently.
+        ValueError: the file declares a tokenizer of another kind; guessing would give other ids
+            silently.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     kind = (meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre"))
     if kind != ("gpt2", "smollm"):
-        raise ValueError(f"tokenizer model/pre {kind} is not known here; only ('gpt2', 'smollm') is")
+        raise ValueError(
+            f"tokenizer model/pre {kind} is not known here; only ('gpt2', 'smollm') is"
+        )
     tokens: list[str] = meta["tokenizer.ggml.tokens"]
     merges = [tuple(m.split(" ", 1)) for m in meta["tokenizer.ggml.merges"]]
-    core = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, fuse_unk=False))
+    core = Tokenizer(
+        models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, fuse_unk=False)
+    )
     core.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     core.decoder = decoders.ByteLevel()
-    specials = [t for t, kind in zip(tokens, meta["tokenizer.ggml.token_type"], strict=True) if kind == CONTROL_TOKEN]
+    specials = [
+        t
+        for t, kind in zip(tokens, meta["tokenizer.ggml.token_type"], strict=True)
+        if kind == CONTROL_TOKEN
+    ]
     core.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,

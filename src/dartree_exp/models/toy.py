@@ -1,4 +1,6 @@
-"""Tiny seeded targets for tests and documentation: the real model classes of transformers, made from a config."""
+"""Tiny seeded targets for tests and documentation: the real model classes of transformers, made
+from a config.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from dartree_exp.engines.target import Target
 from dartree_exp.models.codec import ToyCodec
-from dartree_exp.models.target import Target
 
 VOCAB_SIZE = 64
 EOS_IDS = (1, 2)
@@ -31,10 +33,12 @@ def toy_target(
     device: torch.device | str = "cpu",
     **overrides: Any,
 ) -> Target:
-    """A random Llama or Qwen3 (hidden 32, 4 query and 2 key-value heads of 8) whose greedy text varies.
+    """A random Llama or Qwen3 (hidden 32, 4 query and 2 key-value heads of 8) whose greedy text
+    varies.
 
-    The weights are drawn in float64 and then cast, so that float32 and float64 targets of one seed are one model.
-    overrides: further fields of the transformers configuration. Raises ValueError for another family.
+    The weights are drawn in float64 and then cast, so that float32 and float64 targets of one seed
+    are one model. overrides: further fields of the transformers configuration. Raises ValueError
+    for another family.
     """
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -79,15 +83,18 @@ def toy_target(
 def _fill(model: nn.Module, seed: int) -> None:
     """Overwrite every weight: norms near 1, matrices with gain well above 1/sqrt(fan_in).
 
-    The usual small initial values let the residual stream carry the last token alone, and greedy text falls into a
-    short loop; larger attention and MLP weights make the next token depend on the whole prefix.
+    The usual small initial values let the residual stream carry the last token alone, and greedy
+    text falls into a short loop; larger attention and MLP weights make the next token depend on the
+    whole prefix.
     """
     generator = torch.Generator().manual_seed(seed)
     model.to(torch.float64)
     for name, weight in sorted(model.named_parameters()):
         noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
         if "q_norm" in name or "k_norm" in name:
-            weight.copy_(2.0 * (1.0 + 0.1 * noise))  # Qwen3 normalises queries and keys: this alone sharpens attention
+            weight.copy_(
+                2.0 * (1.0 + 0.1 * noise)
+            )  # Qwen3 normalises queries and keys: this alone sharpens attention
         elif weight.ndim == 1:
             weight.copy_(1.0 + 0.1 * noise)
         elif "embed_tokens" in name or "lm_head" in name:

@@ -1,6 +1,8 @@
-"""The safetensors files of a folder: which they are, what their headers say, and whether the numbers in them are finite.
+"""The safetensors files of a folder: which they are, what their headers say, and whether the
+numbers in them are finite.
 
-Targets and drafters use this alike. Headers are read without the tensors; importing this does not import torch.
+Targets and drafters use this alike. Headers are read without the tensors; importing this does not
+import torch.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
-from dartree_exp.reading import UnreadableError, read_object, refuse_pointer
+from dartree_exp.records.reading import UnreadableError, read_object, refuse_pointer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,13 +35,17 @@ class Header:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """`model.safetensors`, else the shards of the index, all of them there. Raises UnreadableError."""
+    """`model.safetensors`, else the shards of the index, all of them there. Raises
+    UnreadableError.
+    """
     if (folder / WEIGHTS).is_file():
         files = [folder / WEIGHTS]
     elif (folder / INDEX).is_file():
         files = [folder / name for name in _shards(folder / INDEX)]
     else:
-        raise UnreadableError(f"{folder}: neither {WEIGHTS} nor {INDEX}; other weight formats are not read")
+        raise UnreadableError(
+            f"{folder}: neither {WEIGHTS} nor {INDEX}; other weight formats are not read"
+        )
     for file in files:
         if not file.is_file():
             raise UnreadableError(f"{folder / INDEX}: names {file.name}, which is not there")
@@ -48,7 +54,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def headers(files: Iterable[Path]) -> dict[str, Header]:
-    """Every tensor's header, by name. Raises UnreadableError for a damaged file or a tensor that is stored twice."""
+    """Every tensor's header, by name. Raises UnreadableError for a damaged file or a tensor that is
+    stored twice.
+    """
     found: dict[str, Header] = {}
     for file in files:
         try:
@@ -64,12 +72,16 @@ def headers(files: Iterable[Path]) -> dict[str, Header]:
 
 
 def non_finite(tensor: Tensor) -> str | None:
-    """`NaN` or `infinity` where a floating-point tensor of any size holds one; None for a finite one. One pass, no copy."""
+    """`NaN` or `infinity` where a floating-point tensor of any size holds one; None for a finite
+    one. One pass, no copy.
+    """
     import torch
 
     if not tensor.is_floating_point() or not tensor.numel():
         return None
-    low, high = (value.item() for value in torch.aminmax(tensor))  # both are NaN where any element is
+    low, high = (
+        value.item() for value in torch.aminmax(tensor)
+    )  # both are NaN where any element is
     if math.isnan(low):
         return "NaN"
     return "infinity" if math.isinf(low) or math.isinf(high) else None
@@ -77,13 +89,18 @@ def non_finite(tensor: Tensor) -> str | None:
 
 def _shards(index: Path) -> list[str]:
     mapping = read_object(index).get("weight_map")
-    names = set(mapping.values()) if isinstance(mapping, dict) and _all_text(mapping.values()) else set()
+    names = (
+        set(mapping.values())
+        if isinstance(mapping, dict) and _all_text(mapping.values())
+        else set()
+    )
     if not names:
         raise UnreadableError(f"{index}: weight_map must name the file of every tensor")
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise UnreadableError(
-                f"{index}: weight_map names {name!r}: must be a *.safetensors file in the same folder"
+                f"{index}: weight_map names {name!r}: must be a *.safetensors file in the same "
+                "folder"
             )
     return sorted(names)
 

@@ -1,4 +1,6 @@
-"""The rows of a local file: JSON lines, a JSON list, either gzipped, or Parquet. One damaged row is named and refused."""
+"""The rows of a local file: JSON lines, a JSON list, either gzipped, or Parquet. One damaged row is
+named and refused.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.errors import UserError
-from dartree_exp.reading import decode, parse_json, refuse_pointer, refuse_surrogates
+from dartree_exp.records.reading import decode, parse_json, refuse_pointer, refuse_surrogates
 
 Row = dict[str, Any]
 
 MAX_BYTES = 1 << 29
-"""Largest file that is read, unpacked: a few kilobytes of gzip can unpack to more than memory holds."""
+"""Largest file that is read, unpacked: a few kilobytes of gzip can unpack to more than memory
+holds.
+"""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, in order. Raises UserError naming the file and the row or line that is damaged."""
+    """The rows of a file, in order. Raises UserError naming the file and the row or line that is
+    damaged.
+    """
     refuse_pointer(path)
     if path.suffix == ".parquet":
         return _from_parquet(path)
@@ -31,7 +37,8 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def parse_rows(content: bytes, source: str) -> list[Row]:
-    """The rows of UTF-8 text, with or without a byte order mark: a JSON list, or JSON lines, whatever the file's name says.
+    """The rows of UTF-8 text, with or without a byte order mark: a JSON list, or JSON lines,
+    whatever the file's name says.
 
     source: named in messages. Raises UserError as `read_rows`.
     """
@@ -48,7 +55,9 @@ def _content(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     if len(content) > MAX_BYTES:
-        raise UserError(f"{path}: holds more than {MAX_BYTES} bytes (MAX_BYTES of dartree_exp.prompts.files)")
+        raise UserError(
+            f"{path}: holds more than {MAX_BYTES} bytes (MAX_BYTES of dartree_exp.prompts.files)"
+        )
     return content
 
 
@@ -114,6 +123,8 @@ def _from_parquet(path: Path) -> list[Row]:
             )
             return [dict(row) for row in rows]
     except (OSError, ValueError, ArrowException, datasets.exceptions.DatasetsError) as error:
-        raise UserError(f"{path}: cannot be read as Parquet: {str(error).partition(chr(10))[0]}") from error
+        raise UserError(
+            f"{path}: cannot be read as Parquet: {str(error).partition(chr(10))[0]}"
+        ) from error
     finally:
         datasets.logging.set_verbosity(level)

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
-    """The prompts to decode, in order: the papers' subset, of the wanted categories, cut to `benchmark.limit`.
+    """The prompts to decode, in order: the papers' subset, of the wanted categories, cut to
+    `benchmark.limit`.
 
-    The subset is drawn before categories are picked, so that a category's prompts are the same with and without.
-    Raises UserError for a template that cannot work, missing or damaged data, a row of another form, an unknown category
-    or a limit below 1.
+    The subset is drawn before categories are picked, so that a category's prompts are the same with
+    and without. Raises UserError for a template that cannot work, missing or damaged data, a row of
+    another form, an unknown category or a limit below 1.
     """
     if config.limit is not None and config.limit < 1:
         raise UserError(f"benchmark.limit={config.limit}: must be at least 1")
@@ -44,7 +45,9 @@ def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
     for row in chosen:
         with _placed(config, row, source):
             turns = render(rows[row], config.template, config.optional)
-        prompts.append(Prompt(f"{config.name}/{row}", names[row], turns, config.name, config.version))
+        prompts.append(
+            Prompt(f"{config.name}/{row}", names[row], turns, config.name, config.version)
+        )
     return prompts
 
 

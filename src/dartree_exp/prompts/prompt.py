@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dartree_exp.prompts.template import RowError, fields, fill, kind_of, single_field, text_of, value_of
+from dartree_exp.prompts.template import (
+    RowError,
+    fields,
+    fill,
+    kind_of,
+    single_field,
+    text_of,
+    value_of,
+)
 
 
 @dataclass(frozen=True)
@@ -26,10 +34,11 @@ class Prompt:
 def render(row: Mapping[str, Any], template: str, optional: str) -> list[str]:
     """User turns of a row.
 
-    A row with `turns` (a list of strings) is ready made and taken as it is. Otherwise `template` is filled with the
-    row's fields (`$field`), and `optional` is appended where the row has its fields and they are neither null nor blank
-    (Alpaca's input). A template that is a single field whose value is a list gives one turn per item (MT-Bench).
-    Raises RowError for a field that is missing, null, blank, a list or an object, and for no turns at all.
+    A row with `turns` (a list of strings) is ready made and taken as it is. Otherwise `template` is
+    filled with the row's fields (`$field`), and `optional` is appended where the row has its fields
+    and they are neither null nor blank (Alpaca's input). A template that is a single field whose
+    value is a list gives one turn per item (MT-Bench). Raises RowError for a field that is missing,
+    null, blank, a list or an object, and for no turns at all.
     """
     if "turns" in row:
         return _turns(row, "turns")
@@ -45,7 +54,9 @@ def render(row: Mapping[str, Any], template: str, optional: str) -> list[str]:
 
 
 def category(row: Mapping[str, Any], benchmark: str) -> str:
-    """The row's own category, else the benchmark's name. Raises RowError for one that is no text or number."""
+    """The row's own category, else the benchmark's name. Raises RowError for one that is no text or
+    number.
+    """
     return text_of(row, "category") if _given(row.get("category")) else benchmark
 
 
@@ -57,7 +68,10 @@ def _turns(row: Mapping[str, Any], name: str) -> list[str]:
     """The turns in a field: a list of texts, or one text."""
     turns = [row[name]] if isinstance(row[name], str) else row[name]
     if not isinstance(turns, list) or not turns:
-        raise RowError(f"field {name!r} is not a list of texts: it is {'empty' if turns == [] else kind_of(turns)}")
+        raise RowError(
+            f"field {name!r} is not a list of texts: it is "
+            f"{'empty' if turns == [] else kind_of(turns)}"
+        )
     for number, turn in enumerate(turns):
         if not isinstance(turn, str) or not turn.strip():
             found = "blank" if isinstance(turn, str) else kind_of(turn)

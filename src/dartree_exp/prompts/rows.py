@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dartree_exp.errors import UserError
-from dartree_exp.hub import offline_unless_reachable
+from dartree_exp.models.hub import offline_unless_reachable
 from dartree_exp.prompts.files import Row, parse_rows, read_rows
-from dartree_exp.reading import user_path
+from dartree_exp.records.reading import user_path
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import BenchmarkConfig
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
     """Where the rows come from (for messages) and the rows in the data set's order.
 
-    `benchmark.path` wins over the hub. Raises UserError for a missing or damaged file, a hub that gives nothing, or no
-    rows at all.
+    `benchmark.path` wins over the hub. Raises UserError for a missing or damaged file, a hub that
+    gives nothing, or no rows at all.
     """
     if config.path is not None:
         path = locate(config)
@@ -31,7 +31,8 @@ def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
         resource = files("dartree_exp.prompts") / f"{config.name}.jsonl"
         if not resource.is_file():
             raise UserError(
-                f"benchmark.name={config.name}: not shipped; give benchmark.path=<file> or benchmark.dataset"
+                f"benchmark.name={config.name}: not shipped; give benchmark.path=<file> or "
+                "benchmark.dataset"
             )
         source, rows = f"{config.name}.jsonl", parse_rows(resource.read_bytes(), resource.name)
     if not rows:
@@ -40,7 +41,9 @@ def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
 
 
 def locate(config: BenchmarkConfig) -> Path:
-    """The file of a path: itself, or in a folder the benchmark's usual file, also under a folder of its name."""
+    """The file of a path: itself, or in a folder the benchmark's usual file, also under a folder of
+    its name.
+    """
     assert config.path is not None
     path = user_path(config.path)
     if os.path.isfile(path):
@@ -53,7 +56,8 @@ def locate(config: BenchmarkConfig) -> Path:
             if os.path.isfile(folder / name):
                 return folder / name
     raise UserError(
-        f"benchmark.path={config.path}: found none of {', '.join(names)} there or in {config.name}/; give the file"
+        f"benchmark.path={config.path}: found none of {', '.join(names)} there or in "
+        f"{config.name}/; give the file"
     )
 
 
@@ -63,9 +67,12 @@ def _from_hub(config: BenchmarkConfig) -> list[Row]:
 
     try:
         with offline_unless_reachable():
-            return [dict(row) for row in load_dataset(config.dataset, config.subset, split=config.split)]
+            return [
+                dict(row) for row in load_dataset(config.dataset, config.subset, split=config.split)
+            ]
     except (OSError, ValueError, DatasetsError) as error:  # offline, unknown, gated, no such split
         raise UserError(
-            f"benchmark={config.name}: the hub gave no {config.dataset} ({type(error).__name__}); download it where the "
+            f"benchmark={config.name}: the hub gave no {config.dataset} ({type(error).__name__}); "
+            "download it where the "
             "hub is reachable and give benchmark.path=<file or folder>"
         ) from error

@@ -15,8 +15,9 @@ def shuffled(size: int, seed: int) -> list[int]:
 def subset(size: int, count: int | None, limit: int | None, seed: int) -> list[int]:
     """Row numbers before any stratification.
 
-    The papers' rule: a set larger than `count` is shuffled and cut, a smaller one keeps its order. A `limit` that
-    leaves rows out shuffles as well, since difficulty drifts along most files and a head is no sample.
+    The papers' rule: a set larger than `count` is shuffled and cut, a smaller one keeps its order.
+    A `limit` that leaves rows out shuffles as well, since difficulty drifts along most files and a
+    head is no sample.
     """
     wanted = size if count is None else min(count, size)
     if wanted < size or (limit is not None and limit < wanted):
@@ -25,9 +26,11 @@ def subset(size: int, count: int | None, limit: int | None, seed: int) -> list[i
 
 
 def stratify(rows: Sequence[int], categories: Sequence[str], limit: int) -> list[int]:
-    """`limit` of the rows, one category after the other in turn; `categories[i]` belongs to `rows[i]`.
+    """`limit` of the rows, one category after the other in turn; `categories[i]` belongs to
+    `rows[i]`.
 
-    Categories come in alphabetical order, rows within one in the order given; a category that runs out is passed over.
+    Categories come in alphabetical order, rows within one in the order given; a category that runs
+    out is passed over.
     """
     queues: dict[str, list[int]] = {name: [] for name in sorted(set(categories))}
     for row, name in zip(rows, categories, strict=True):

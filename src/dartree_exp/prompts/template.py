@@ -1,4 +1,6 @@
-"""Templates of a turn: `$field` stands for a row's field, `$$` for a dollar sign (`string.Template`)."""
+"""Templates of a turn: `$field` stands for a row's field, `$$` for a dollar sign
+(`string.Template`).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,15 @@ class RowError(UserError):
 
 
 def check_template(key: str, text: str) -> None:
-    """Raise ConfigError for a template with a stray `$` or without any field. An empty one is no template."""
+    """Raise ConfigError for a template with a stray `$` or without any field. An empty one is no
+    template.
+    """
     for place in Template.pattern.finditer(text):
         if place.group("invalid") is not None:
             begin = place.start("invalid") - 1
             raise ConfigError(
-                f"{key}={text!r}: the $ of {text[begin : begin + 12]!r} begins no field's name; write $$ for a dollar sign"
+                f"{key}={text!r}: the $ of {text[begin : begin + 12]!r} begins no field's name; "
+                "write $$ for a dollar sign"
             )
     if text and not Template(text).get_identifiers():
         raise ConfigError(f"{key}={text!r}: has no $field, so that every prompt would be the same")
@@ -34,22 +39,30 @@ def fields(template: str) -> list[str]:
 def single_field(template: str) -> str | None:
     """The field of a template that is nothing else; None for any other template."""
     names = fields(template)
-    return names[0] if len(names) == 1 and template in (f"${names[0]}", f"${{{names[0]}}}") else None
+    return (
+        names[0] if len(names) == 1 and template in (f"${names[0]}", f"${{{names[0]}}}") else None
+    )
 
 
 def fill(template: str, row: Mapping[str, Any]) -> str:
-    """The template with the row's fields in place. Raises RowError for a field that is missing or no text or number."""
+    """The template with the row's fields in place. Raises RowError for a field that is missing or
+    no text or number.
+    """
     return Template(template).substitute({name: text_of(row, name) for name in fields(template)})
 
 
 def text_of(row: Mapping[str, Any], name: str) -> str:
-    """A field as it stands in a template. Raises RowError unless it is a text that is not blank, or a finite number."""
+    """A field as it stands in a template. Raises RowError unless it is a text that is not blank, or
+    a finite number.
+    """
     value = value_of(row, name)
     if isinstance(value, str):
         if not value.strip():
             raise RowError(f"field {name!r} is {'blank' if value else 'empty'}")
         return value
-    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and math.isfinite(value)):
+    if (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and math.isfinite(value)
+    ):
         return str(value)
     raise RowError(f"field {name!r} is {kind_of(value)}; must be a text or a number")
 

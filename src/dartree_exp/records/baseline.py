@@ -1,7 +1,9 @@
-"""Plain decoding shared by the runs of a sweep (`baseline=shared`): timed once per prompt, target and decoding settings.
+"""Plain decoding shared by the runs of a sweep (`baseline=shared`): timed once per prompt, target
+and decoding settings.
 
-Cheaper than decoding every prompt plainly in every run, at a price that tables state: the two arms of a speedup are then
-not timed in the same minutes. One folder per turn, written whole, so that runs in several processes can share.
+Cheaper than decoding every prompt plainly in every run, at a price that tables state: the two arms
+of a speedup are then not timed in the same minutes. One folder per turn, written whole, so that
+runs in several processes can share.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class SharedBaseline:
     """Answers of plain decoding in `<sweep>/.ar/<hash>/`, by sample id and prompt hash."""
 
     def __init__(self, sweep: Path, config: Config, made_with: Mapping[str, Any]) -> None:
-        """made_with: what else an answer and its time depend on: the target's files, dtype, machine, version of the code."""
+        """made_with: what else an answer and its time depend on: the target's files, dtype,
+        machine, version of the code.
+        """
         parts = {name: asdict(getattr(config, name)) for name in ("model", "decoding", "engine")}
         del parts["model"]["drafters"]
         self._made_with = {**parts, "protocol": config.protocol, "made_with": dict(made_with)}
@@ -36,7 +40,9 @@ class SharedBaseline:
         self._folder = self._root / hash_of(self._made_with)
 
     def agree(self, name: str, value: int) -> int:
-        """The value of the first run of the sweep that asked under `name`, which is this one's where it is the first."""
+        """The value of the first run of the sweep that asked under `name`, which is this one's
+        where it is the first.
+        """
         place = self._root / hash_of({**self._made_with, "agreed": name})
         stored = self._publish(place, {name: value}, lambda: self._read(place, {name}))
         return int(stored[name])
@@ -52,7 +58,9 @@ class SharedBaseline:
         return self._read(self._place(sample_id, prompt_sha256), {"ids", "finish", "time"})
 
     def put(self, sample_id: str, prompt_sha256: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """Store an answer. Of two processes that decoded the same prompt the first one's stays; returns what stays."""
+        """Store an answer. Of two processes that decoded the same prompt the first one's stays;
+        returns what stays.
+        """
         place = self._place(sample_id, prompt_sha256)
         return self._publish(place, answer, lambda: self.get(sample_id, prompt_sha256))
 
@@ -63,11 +71,14 @@ class SharedBaseline:
             return None
         return stored if keys <= stored.keys() else None
 
-    def _publish(self, place: Path, value: dict[str, Any], read: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-        """Put `value` into the folder `place` unless another process has been first; what is there from now on.
+    def _publish(
+        self, place: Path, value: dict[str, Any], read: Callable[[], dict[str, Any] | None]
+    ) -> dict[str, Any]:
+        """Put `value` into the folder `place` unless another process has been first; what is there
+        from now on.
 
-        A folder is renamed into place, which fails where one with a file in it is: unlike a hard link, every file
-        system has that.
+        A folder is renamed into place, which fails where one with a file in it is: unlike a hard
+        link, every file system has that.
         """
         own = place.parent / temporary_name("answer")
         with explained(place):

@@ -1,4 +1,6 @@
-"""What a number was measured with: versions, machine, threads, weights. Nothing here imports torch."""
+"""What a number was measured with: versions, machine, threads, weights. Nothing here imports
+torch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 COMMAND = "DARTREE_EXP_COMMAND"
-"""Environment variable that hands the user's command line to worker processes, which have another one."""
+"""Environment variable that hands the user's command line to worker processes, which have another
+one.
+"""
 
 _PACKAGES = (
     "dartree_exp",
@@ -32,10 +36,22 @@ _PACKAGES = (
 )
 PROCESS = uuid.uuid4().hex
 """Names this process, so that a table can tell which times were measured beside each other."""
-_CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8", "asimd", "bf16")
+_CPU_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_bf16",
+    "avx512_vnni",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+    "asimd",
+    "bf16",
+)
 
 LOAD_MARGIN = 0.25
-"""Load above the cores that is still taken for a quiet machine: its own background, and the run's Python beside its threads."""
+"""Load above the cores that is still taken for a quiet machine: its own background, and the run's
+Python beside its threads.
+"""
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -56,10 +72,12 @@ def describe_environment(
         device: as used, "cpu" or "cuda:0".
         dtype: as used (what `auto` became).
         threads: as used.
-        device_details: of an accelerator: its name, driver, attention kernel, as the caller knows them.
+        device_details: of an accelerator: its name, driver, attention kernel, as the caller knows
+            them.
         weights: sha256 of each weights file, by role ("target", "drafter").
         machine: what a small benchmark of this machine measured, with units in the keys.
-        row_invariant: a self-test found that the target's rows have the same bits whatever rows are computed with them.
+        row_invariant: a self-test found that the target's rows have the same bits whatever rows are
+            computed with them.
         tolerance: of near ties, in logits; 0: only equal ids pass.
     """
     return {
@@ -75,7 +93,9 @@ def describe_environment(
         "host": platform.node(),
         "process": PROCESS,
         "python": sys.version.split()[0],
-        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "packages": {
+            name: version for name in _PACKAGES if (version := _version(name)) is not None
+        },
         "git": git_commit(Path(__file__).parent),
         "weights": weights or {},
         "machine": machine or {},
@@ -94,7 +114,9 @@ def command() -> str:
 
 
 def module_command(module: str, arguments: Sequence[str]) -> str:
-    """`python -m <module> ...` (no module: `python ...`), quoted for a shell, however Python was started."""
+    """`python -m <module> ...` (no module: `python ...`), quoted for a shell, however Python was
+    started.
+    """
     return shlex.join(["python", *(["-m", module] if module else []), *arguments])
 
 
@@ -110,12 +132,20 @@ def cpu_description() -> dict[str, Any]:
             elif name.strip() in ("flags", "Features"):
                 flags = set(value.split())
                 break
-    return {"model": model, "cores": usable_cores(), "flags": [flag for flag in _CPU_FLAGS if flag in flags]}
+    return {
+        "model": model,
+        "cores": usable_cores(),
+        "flags": [flag for flag in _CPU_FLAGS if flag in flags],
+    }
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and a container's limit on processor time, rounded up."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: its affinity, and a container's limit on processor time,
+    rounded up.
+    """
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         quota, period = _CPU_LIMIT.read_text().split()
         return max(1, min(cores, math.ceil(int(quota) / int(period))))
@@ -124,9 +154,11 @@ def usable_cores() -> int:
 
 
 def load_average() -> float | None:
-    """Processes that ran or waited to run, averaged over the last minute by the kernel; None where it keeps no count.
+    """Processes that ran or waited to run, averaged over the last minute by the kernel; None where
+    it keeps no count.
 
-    It counts the whole machine, also where this process may use some of its cores only, so it is compared with all cores.
+    It counts the whole machine, also where this process may use some of its cores only, so it is
+    compared with all cores.
     """
     try:
         return round(os.getloadavg()[0], 2)
@@ -135,14 +167,19 @@ def load_average() -> float | None:
 
 
 def overload(load: Any) -> str | None:
-    """ "load 7 on 2 cores" where a record's `load` says that more wanted to run than could, else None.
+    """ "load 7 on 2 cores" where a record's `load` says that more wanted to run than could, else
+    None.
 
-    A run's own threads make a load of as many cores as they keep busy, so that alone on the machine it stays below.
+    A run's own threads make a load of as many cores as they keep busy, so that alone on the machine
+    it stays below.
     """
     found, cores = (load, load.get("cores")) if isinstance(load, Mapping) else ({}, None)
     if not _is_number(cores):
         return None
-    worst = max((round(float(found[key]), 1) for key in ("start", "end") if _is_number(found.get(key))), default=0.0)
+    worst = max(
+        (round(float(found[key]), 1) for key in ("start", "end") if _is_number(found.get(key))),
+        default=0.0,
+    )
     return f"load {worst:g} on {cores:g} cores" if worst > cores + LOAD_MARGIN else None
 
 
@@ -165,32 +202,47 @@ def code_version(environment: dict[str, Any]) -> str:
     if git.get("commit"):
         parts.append(f"commit {git['commit'][:10]}")
     if git.get("dirty"):
-        parts.append(f"with changes {git['changes'][:10]}" if git.get("changes") else "with changes")
+        parts.append(
+            f"with changes {git['changes'][:10]}" if git.get("changes") else "with changes"
+        )
     return ", ".join(parts)
 
 
 def this_code() -> str:
     """`code_version` of the code that runs now."""
     return code_version(
-        {"packages": {"dartree_exp": _version("dartree_exp")}, "git": git_commit(Path(__file__).parent)}
+        {
+            "packages": {"dartree_exp": _version("dartree_exp")},
+            "git": git_commit(Path(__file__).parent),
+        }
     )
 
 
 def git_commit(folder: Path) -> dict[str, Any] | None:
-    """Commit of the checkout that tracks `folder` and whether it has changes; None outside one (an installed wheel).
+    """Commit of the checkout that tracks `folder` and whether it has changes; None outside one (an
+    installed wheel).
 
-    `changes` tells apart two states of the Python files between commits: the sha256 of their difference.
+    `changes` tells apart two states of the Python files between commits: the sha256 of their
+    difference.
     """
-    # A virtual environment often lies inside somebody's checkout, which says nothing about the files installed in it.
+    # A virtual environment often lies inside somebody's checkout, which says nothing about the
+    # files installed in it.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--untracked-files=no")
+    commit, changes = (
+        _git(folder, "rev-parse", "HEAD"),
+        _git(folder, "status", "--porcelain", "--untracked-files=no"),
+    )
     if not commit:
         return None
     if not changes:
         return {"commit": commit, "dirty": False}
     difference = _git(folder, "diff", "--no-ext-diff", "HEAD", "--", ":(top)*.py") or ""
-    return {"commit": commit, "dirty": True, "changes": hashlib.sha256(difference.encode()).hexdigest()}
+    return {
+        "commit": commit,
+        "dirty": True,
+        "changes": hashlib.sha256(difference.encode()).hexdigest(),
+    }
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -1,4 +1,6 @@
-"""Files that survive a crash: JSON replaced whole, JSON lines appended whole. Symbolic links are never written through."""
+"""Files that survive a crash: JSON replaced whole, JSON lines appended whole. Symbolic links are
+never written through.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,18 @@ from dartree_exp.records.schema import RecordError
 
 _TEMPORARY = ".tmp"  # after the number of the process that writes
 _STALE = 3600.0  # seconds after which a temporary is nobody's, whoever has its process id now
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)  # how file systems say that they cannot fsync
+_NO_SYNC = (
+    errno.EINVAL,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EBADF,
+)  # how file systems say that they cannot fsync
 
 
 def dump_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON: NaN, infinities and values JSON does not know raise RecordError instead of being written."""
+    """Strict JSON: NaN, infinities and values JSON does not know raise RecordError instead of being
+    written.
+    """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     except (ValueError, TypeError) as error:
@@ -31,7 +40,8 @@ def dump_json(value: Any, indent: int | None = None) -> str:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replace `path` by `text` (UTF-8): readers see the old content or the new one, also after a power cut.
+    """Replace `path` by `text` (UTF-8): readers see the old content or the new one, also after a
+    power cut.
 
     A symbolic link at `path` is replaced, not followed.
     """
@@ -77,7 +87,9 @@ def encode_lines(values: Iterable[Any]) -> bytes:
 
 
 def append_lines(path: Path, data: bytes) -> None:
-    """Append encoded lines and force them to disk; all of them are in the file, or (an exception) none."""
+    """Append encoded lines and force them to disk; all of them are in the file, or (an exception)
+    none.
+    """
     if not data:
         return
     with explained(path), _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
@@ -87,13 +99,15 @@ def append_lines(path: Path, data: bytes) -> None:
             if not size:
                 _sync_folder(path.parent)
         except BaseException:
-            # A half-written line would swallow the next record; on a full disk this also gives space back.
+            # A half-written line would swallow the next record; on a full disk this also gives
+            # space back.
             os.ftruncate(file.fileno(), size)
             raise
 
 
 def iter_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines of a JSON-lines file; an unfinished last line (a killed writer) is left out.
+    """The complete lines of a JSON-lines file; an unfinished last line (a killed writer) is left
+    out.
 
     Raises RecordError with file and line number where anything but the last line is damaged.
     """
@@ -102,7 +116,9 @@ def iter_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def repair_lines(path: Path) -> list[dict[str, Any]]:
-    """Cut off an unfinished last line in place and return what remains ([] where there is no file)."""
+    """Cut off an unfinished last line in place and return what remains ([] where there is no
+    file).
+    """
     values, end = [], 0
     for end, value in _parse(path):  # noqa: B007  # the end of the last good line is used after the loop
         values.append(value)
@@ -115,7 +131,9 @@ def repair_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def temporary_name(name: str) -> str:
-    """A name that nobody else uses, for what is written before it is renamed; it says which process writes."""
+    """A name that nobody else uses, for what is written before it is renamed; it says which process
+    writes.
+    """
     return f".{name[:64]}.{uuid.uuid4().hex[:8]}.{_host()}.{os.getpid()}{_TEMPORARY}"
 
 
@@ -125,7 +143,9 @@ def _host() -> str:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete what writers left in a folder that died while they wrote; what living ones write stays."""
+    """Delete what writers left in a folder that died while they wrote; what living ones write
+    stays.
+    """
     for file in folder.glob(f".*{_TEMPORARY}"):
         *_, host, number = ["", *file.name.removesuffix(_TEMPORARY).split(".")]
         with suppress(OSError):
@@ -147,7 +167,9 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an OSError into the RecordError that says what it means for the user. path: what is being written."""
+    """Turn an OSError into the RecordError that says what it means for the user. path: what is
+    being written.
+    """
     try:
         yield
     except OSError as error:
@@ -213,7 +235,10 @@ def _parse(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with explained(path), suppress(FileNotFoundError), open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if damaged is not None:
-                raise RecordError(f"{path}:{damaged}: damaged line inside the file; restore it or delete the folder")
+                raise RecordError(
+                    f"{path}:{damaged}: damaged line inside the file; restore it or delete the "
+                    "folder"
+                )
             offset += len(line)
             try:
                 if not line.endswith(b"\n"):

@@ -47,14 +47,17 @@ from dartree_exp.records.trees import TreeRecord
 
 
 class RunFolder:
-    """A run folder opened for writing, locked against every other process; use it as a context manager.
+    """A run folder opened for writing, locked against every other process; use it as a context
+    manager.
 
-    Leaving the block by an exception records FAILED with its traceback (INTERRUPTED for KeyboardInterrupt and
-    SystemExit) and lets the exception through; leaving it without `done()` or `fail()` records INTERRUPTED.
+    Leaving the block by an exception records FAILED with its traceback (INTERRUPTED for
+    KeyboardInterrupt and SystemExit) and lets the exception through; leaving it without `done()` or
+    `fail()` records INTERRUPTED.
 
     Attributes:
         path: the folder.
-        already_done: the run had ended well before and has lost nothing since; there is nothing to do.
+        already_done: the run had ended well before and has lost nothing since; there is nothing to
+            do.
         notes: what was found missing and will be decoded again, for people.
     """
 
@@ -89,12 +92,13 @@ class RunFolder:
             config_yaml: the resolved configuration, written as config.yaml.
             config_hash: identifies the run; a folder that holds another one is refused.
             force: throw away what an earlier run left here.
-            inputs: sha256 of the files that the result depends on, by what they are, as far as they are at hand.
+            inputs: sha256 of the files that the result depends on, by what they are, as far as they
+                are at hand.
 
         Raises:
             FolderBusy: another process works in the folder.
-            RecordError: the folder holds another run, samples made with other files or damaged records, or it cannot
-                be written.
+            RecordError: the folder holds another run, samples made with other files or damaged
+                records, or it cannot be written.
         """
         path = Path(path)
         with explained(path):
@@ -107,10 +111,16 @@ class RunFolder:
                     with explained(path / name):
                         (path / name).unlink(missing_ok=True)
             refuse_links(path)
-            status = check_status(read_object(path / STATUS), path / STATUS) if os.path.lexists(path / STATUS) else {}
+            status = (
+                check_status(read_object(path / STATUS), path / STATUS)
+                if os.path.lexists(path / STATUS)
+                else {}
+            )
             held = status.get("config_hash", config_hash)
             if held != config_hash:
-                raise RecordError(f"{path} holds the run of another configuration ({held}): choose another folder")
+                raise RecordError(
+                    f"{path} holds the run of another configuration ({held}): choose another folder"
+                )
             notes = []
             if status.get("state") == "DONE":
                 lost = losses(path, status)
@@ -119,11 +129,19 @@ class RunFolder:
                     refuse_other_inputs(path, samples, status, inputs or {})
                     return cls(path, lock, status, samples)
                 again = "missing samples and rounds are decoded again"
-                trees = f"; {TREES} is not written again for samples that are there: force=true runs again"
-                notes.append(f"{path} was done, but {lost}: {again}{trees if TREES in lost else ''}")
+                trees = (
+                    f"; {TREES} is not written again for samples that are there: force=true "
+                    "runs again"
+                )
+                notes.append(
+                    f"{path} was done, but {lost}: {again}{trees if TREES in lost else ''}"
+                )
             samples, incomplete = repair(path)
             if incomplete:
-                notes.append(f"{path}: {ROUNDS} lacks rounds of {incomplete} samples, which are decoded again")
+                notes.append(
+                    f"{path}: {ROUNDS} lacks rounds of {incomplete} samples, which are decoded "
+                    "again"
+                )
             refuse_other_inputs(path, samples, status, inputs or {})
             write_atomic(path / CONFIG, config_yaml)
             now = time.time()
@@ -158,7 +176,9 @@ class RunFolder:
         self._write_status()
 
     def identify(self, inputs: Mapping[str, str]) -> None:
-        """Note the digests of files that were not at hand when the folder was opened; RecordError as `open` raises it."""
+        """Note the digests of files that were not at hand when the folder was opened; RecordError
+        as `open` raises it.
+        """
         refuse_other_inputs(self.path, self.samples(), self._status, inputs)
         self._status["inputs"] |= inputs
         self._write_status()
@@ -172,7 +192,9 @@ class RunFolder:
         return list(self._samples.values())
 
     def threads_of_samples(self) -> int | None:
-        """Threads that the samples on disk were decoded with, if on a machine like this one; None without samples."""
+        """Threads that the samples on disk were decoded with, if on a machine like this one; None
+        without samples.
+        """
         file = self.path / ENVIRONMENT
         if not self._samples or not file.exists():
             return None
@@ -180,7 +202,8 @@ class RunFolder:
         return held["threads"] if held.get("cpu") == cpu_description() else None
 
     def write_environment(self, environment: dict[str, Any]) -> None:
-        """Write environment.json; a resumed run on a different machine or version keeps the old stamps in `earlier`.
+        """Write environment.json; a resumed run on a different machine or version keeps the old
+        stamps in `earlier`.
 
         See `records/stamps.py`.
         """
@@ -197,21 +220,33 @@ class RunFolder:
             write_json(file, {**environment, "load": worst_load(environment.get("load"), now)})
 
     def append(
-        self, sample: SampleRecord, rounds: Iterable[RoundRecord] = (), trees: Iterable[TreeRecord] = ()
+        self,
+        sample: SampleRecord,
+        rounds: Iterable[RoundRecord] = (),
+        trees: Iterable[TreeRecord] = (),
     ) -> None:
         """Put one sample, its rounds and their recorded trees on disk before returning.
 
-        The sample goes last: a crash in between leaves rounds without a sample, which the next `open` removes.
-        Raises RecordError for contradictory or repeated records, and where the disk refuses (older records stay valid).
+        The sample goes last: a crash in between leaves rounds without a sample, which the next
+        `open` removes. Raises RecordError for contradictory or repeated records, and where the disk
+        refuses (older records stay valid).
         """
         sample.validate()
         rounds, trees = list(rounds), list(trees)
         if sample.key in self._samples:
-            raise RecordError(f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is already recorded")
+            raise RecordError(
+                f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is already "
+                "recorded"
+            )
         strangers = ({r.sample_key for r in rounds} | {t.sample_key for t in trees}) - {sample.key}
         if strangers or (rounds and sample.error is None and len(rounds) != sample.rounds):
-            raise RecordError(f"sample {sample.id!r} turn {sample.turn}: its {len(rounds)} round lines do not match it")
-        sample_line = encode_lines([sample.to_dict()])  # first: a value JSON does not know must not leave orphans
+            raise RecordError(
+                f"sample {sample.id!r} turn {sample.turn}: its {len(rounds)} round lines do not "
+                "match it"
+            )
+        sample_line = encode_lines(
+            [sample.to_dict()]
+        )  # first: a value JSON does not know must not leave orphans
         append_lines(self.path / TREES, encode_lines(t.to_dict() for t in trees))
         append_lines(self.path / ROUNDS, encode_lines(r.to_dict() for r in rounds))
         append_lines(self.path / SAMPLES, sample_line)
@@ -229,14 +264,17 @@ class RunFolder:
         planned = self._status["prompts"]
         if planned is not None and planned != len(self._samples):
             raise RecordError(
-                f"{self.path} holds {len(self._samples)} samples and the run has {planned}; force=true runs it again from "
+                f"{self.path} holds {len(self._samples)} samples and the run has {planned}; "
+                "force=true runs it again from "
                 "the start"
             )
         self._status["files"] = sizes(self.path)
         self._end("DONE", message)
 
     def fail(self, message: str) -> None:
-        """Record that the run ended with a result not to be used (a `wrong` verdict); it is not skipped next time."""
+        """Record that the run ended with a result not to be used (a `wrong` verdict); it is not
+        skipped next time.
+        """
         self._end("FAILED", message)
 
     def close(self) -> None:
@@ -247,7 +285,10 @@ class RunFolder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             if self._status["state"] == "RUNNING":
@@ -261,14 +302,20 @@ class RunFolder:
                     message = f"{type(error).__name__}: {error}".rstrip(": ")
                     self._end("INTERRUPTED" if interrupted else "FAILED", message, text)
         except RecordError:
-            # A full disk: the folder keeps RUNNING, which without a lock reads as INTERRUPTED. The cause matters more.
+            # A full disk: the folder keeps RUNNING, which without a lock reads as INTERRUPTED. The
+            # cause matters more.
             if error is None:
                 raise
         finally:
             self.close()
 
     def _end(self, state: str, message: str, trace: str | None = None) -> None:
-        self._status |= {"state": state, "message": message, "traceback": trace, "ended": time.time()}
+        self._status |= {
+            "state": state,
+            "message": message,
+            "traceback": trace,
+            "ended": time.time(),
+        }
         self._write_status()
 
     def _write_status(self) -> None:

@@ -1,4 +1,6 @@
-"""What a run folder holds: the names of its files, and whether a finished run still has all it wrote."""
+"""What a run folder holds: the names of its files, and whether a finished run still has all it
+wrote.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,38 @@ from dartree_exp.records.schema import RecordError
 from dartree_exp.records.shape import check
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
-SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = "samples.jsonl", "rounds.jsonl", "trees.jsonl", "summary.json", "run.lock"
+SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = (
+    "samples.jsonl",
+    "rounds.jsonl",
+    "trees.jsonl",
+    "summary.json",
+    "run.lock",
+)
 STATES = ("RUNNING", "DONE", "FAILED", "INTERRUPTED")
 RESULTS = (ENVIRONMENT, SAMPLES, ROUNDS, TREES, SUMMARY, "table.md", "table.csv")
 _KEPT = (SAMPLES, ROUNDS, TREES, SUMMARY)
 """Files that only grow or are written once: smaller than when the run ended, they were cut."""
 
-_GROUPS = ("model", "drafter", "tree", "budget", "benchmark", "decoding", "engine", "tracker", "record", "sweep")
+_GROUPS = (
+    "model",
+    "drafter",
+    "tree",
+    "budget",
+    "benchmark",
+    "decoding",
+    "engine",
+    "tracker",
+    "record",
+    "sweep",
+)
 _STATUS: Mapping[str, Any] = {
-    **{"message": str, "traceback": str | None, "config_hash": str, "prompts": int | None, "resumed": list[float]},
+    **{
+        "message": str,
+        "traceback": str | None,
+        "config_hash": str,
+        "prompts": int | None,
+        "resumed": list[float],
+    },
     **{"started": float, "ended": float | None, "pid": int, "host": str},
     **{"inputs": dict[str, str], "files": dict[str, int]},
 }
@@ -31,7 +56,12 @@ _ENVIRONMENT: Mapping[str, Any] = {
         "cpu": dict[str, Any],
         "device_details": dict[str, Any],
     },
-    **{"packages": dict[str, Any], "git": dict[str, Any] | None, "weights": dict[str, Any], "machine": dict[str, Any]},
+    **{
+        "packages": dict[str, Any],
+        "git": dict[str, Any] | None,
+        "weights": dict[str, Any],
+        "machine": dict[str, Any],
+    },
     **{"samples_from": int, "earlier": list[dict[str, Any]]},
 }
 
@@ -44,16 +74,22 @@ def check_status(status: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def check_environment(environment: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The content of environment.json, once the parts that are looked into have their types. Raises RecordError."""
+    """The content of environment.json, once the parts that are looked into have their types. Raises
+    RecordError.
+    """
     for stamp in [environment, *_checked(environment, _ENVIRONMENT, file).get("earlier", [])]:
         _checked(stamp, _ENVIRONMENT, file)
-        _checked(stamp.get("cpu", {}), {"model": str, "cores": int | None, "flags": list[str]}, file)
+        _checked(
+            stamp.get("cpu", {}), {"model": str, "cores": int | None, "flags": list[str]}, file
+        )
         _checked(stamp.get("git") or {}, {"commit": str, "dirty": bool, "changes": str}, file)
     return environment
 
 
 def check_config(config: Any, file: Path) -> dict[str, Any]:
-    """The content of config.yaml, once it is a mapping and so are its groups. Raises RecordError."""
+    """The content of config.yaml, once it is a mapping and so are its groups. Raises
+    RecordError.
+    """
     if not isinstance(config, dict) or not config:
         raise RecordError(f"{file}: holds no settings")
     return _checked(config, dict.fromkeys(_GROUPS, dict[str, Any]), file)
@@ -90,7 +126,12 @@ def losses(folder: Path, status: Mapping[str, Any]) -> str:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise RecordError where a file of the folder is a symbolic link: writing would change a file elsewhere."""
+    """Raise RecordError where a file of the folder is a symbolic link: writing would change a file
+    elsewhere.
+    """
     for name in (CONFIG, STATUS, LOCK, *RESULTS):
         if (folder / name).is_symlink():
-            raise RecordError(f"{folder / name} is a symbolic link; records are not written through links: remove it")
+            raise RecordError(
+                f"{folder / name} is a symbolic link; records are not written through links: "
+                "remove it"
+            )

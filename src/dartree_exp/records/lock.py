@@ -19,10 +19,13 @@ class FolderBusy(RecordError):
 
 
 class FolderLock:
-    """Exclusive lock on `path`, held from construction to `release()`; FolderBusy where another process has it."""
+    """Exclusive lock on `path`, held from construction to `release()`; FolderBusy where another
+    process has it.
+    """
 
     def __init__(self, path: Path) -> None:
-        # Not inherited: a service that this process starts and leaves behind must not keep the folder locked.
+        # Not inherited: a service that this process starts and leaves behind must not keep the
+        # folder locked.
         with explained(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + _PATIENCE
@@ -40,10 +43,13 @@ class FolderLock:
             except OSError as error:  # ENOLCK, ENOSYS: some network file systems
                 os.close(self._file)
                 raise RecordError(
-                    f"{path}: this file system has no file locks ({error.strerror}), so two runs could write here at "
+                    f"{path}: this file system has no file locks ({error.strerror}), so two runs "
+                    "could write here at "
                     "once; choose an `output` on another one"
                 ) from error
-        with contextlib.suppress(OSError):  # the number is a courtesy; a full disk must not take the lock away
+        with contextlib.suppress(
+            OSError
+        ):  # the number is a courtesy; a full disk must not take the lock away
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 

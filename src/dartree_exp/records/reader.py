@@ -47,8 +47,8 @@ class Run:
     def state(self) -> str:
         """RUNNING, DONE, FAILED or INTERRUPTED.
 
-        A folder that says RUNNING but has no process was interrupted; one that says DONE but has lost records since is
-        not done: it counts as interrupted, and the same command completes it.
+        A folder that says RUNNING but has no process was interrupted; one that says DONE but has
+        lost records since is not done: it counts as interrupted, and the same command completes it.
         """
         state = self.status["state"]
         gone = state == "RUNNING" and not is_locked(self.path / LOCK)
@@ -63,7 +63,15 @@ class Run:
     def unreadable(self) -> str:
         """Why this run cannot be reported, "" where it can."""
         try:
-            _ = self.state, self.config, self.environment, self.summary, self.samples, self.rounds, self.trees
+            _ = (
+                self.state,
+                self.config,
+                self.environment,
+                self.summary,
+                self.samples,
+                self.rounds,
+                self.trees,
+            )
         except RecordError as error:
             return str(error) if str(self.path) in str(error) else f"{self.path}: {error}"
         return ""
@@ -82,7 +90,9 @@ class Run:
 
     @cached_property
     def trees(self) -> list[TreeRecord]:
-        """Recorded trees of the complete samples, in the order of rounds; [] where none were recorded."""
+        """Recorded trees of the complete samples, in the order of rounds; [] where none were
+        recorded.
+        """
         finished = {sample.key for sample in self.samples}
         trees = (TreeRecord.from_dict(line) for line in iter_lines(self.path / TREES))
         return [t for t in trees if t.sample_key in finished and _valid(t)]
@@ -121,7 +131,9 @@ def is_run_folder(path: Path) -> bool:
 
 
 def is_done(path: Path) -> bool:
-    """Whether the run in this folder ended well and has lost nothing since; False where there is none to be read."""
+    """Whether the run in this folder ended well and has lost nothing since; False where there is
+    none to be read.
+    """
     try:
         return is_run_folder(path) and Run(path).state == "DONE"
     except RecordError:
@@ -129,7 +141,9 @@ def is_done(path: Path) -> bool:
 
 
 def find_runs(path: Path) -> list[Run]:
-    """The run folder `path`, or all run folders at any depth below it, by path; RecordError where there are none."""
+    """The run folder `path`, or all run folders at any depth below it, by path; RecordError where
+    there are none.
+    """
     if not path.is_dir():
         raise RecordError(f"{path}: no such folder")
     if is_run_folder(path):

@@ -16,22 +16,30 @@ from dartree_exp.records.trees import TreeRecord
 def repair(path: Path) -> tuple[list[SampleRecord], int]:
     """Remove what a killed writer or a cut file left.
 
-    That is half a last line, rounds and trees without their sample, and the samples from the first on that lacks some
-    of its rounds or, where trees are recorded of it, some of its trees. Returns the samples that stay, and how many do
-    not. Raises RecordError for damage that is no cut.
+    That is half a last line, rounds and trees without their sample, and the samples from the first
+    on that lacks some of its rounds or, where trees are recorded of it, some of its trees. Returns
+    the samples that stay, and how many do not. Raises RecordError for damage that is no cut.
     """
     samples = list(read_samples(repair_lines(path / SAMPLES)))
-    kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {ROUNDS: RoundRecord, TREES: TreeRecord}
-    lines = {name: [(kind.from_dict(line), line) for line in repair_lines(path / name)] for name, kind in kinds.items()}
+    kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {
+        ROUNDS: RoundRecord,
+        TREES: TreeRecord,
+    }
+    lines = {
+        name: [(kind.from_dict(line), line) for line in repair_lines(path / name)]
+        for name, kind in kinds.items()
+    }
     rounds = Counter(record.sample_key for record, _ in lines[ROUNDS])
     trees = Counter(record.sample_key for record, _ in lines[TREES])
     complete = [
-        sample.error is not None or (rounds[sample.key] == sample.rounds and trees[sample.key] in (0, sample.rounds))
+        sample.error is not None
+        or (rounds[sample.key] == sample.rounds and trees[sample.key] in (0, sample.rounds))
         for sample in samples
     ]
     # Those behind the first gap go as well: stamps count samples from the start of the file.
     whole = samples[: complete.index(False)] if False in complete else samples
-    # Samples first: rounds without a sample are removed by the next open, should this one be killed here.
+    # Samples first: rounds without a sample are removed by the next open, should this one be killed
+    # here.
     if len(whole) < len(samples):
         write_atomic(path / SAMPLES, encode_lines(sample.to_dict() for sample in whole).decode())
     finished = {sample.key for sample in whole}
@@ -43,9 +51,14 @@ def repair(path: Path) -> tuple[list[SampleRecord], int]:
 
 
 def refuse_other_inputs(
-    path: Path, samples: Collection[SampleRecord], status: Mapping[str, Any], inputs: Mapping[str, str]
+    path: Path,
+    samples: Collection[SampleRecord],
+    status: Mapping[str, Any],
+    inputs: Mapping[str, str],
 ) -> None:
-    """Raise RecordError where the folder's samples were made with files of other content. inputs: sha256 by role."""
+    """Raise RecordError where the folder's samples were made with files of other content. inputs:
+    sha256 by role.
+    """
     held = status.get("inputs", {})
     changed = [
         f"{role} (sha256 {held[role][:12]} then, {digest[:12]} now)"
@@ -54,6 +67,7 @@ def refuse_other_inputs(
     ]
     if changed and samples:
         raise RecordError(
-            f"{path} holds samples made with other files: {', '.join(changed)}; force=true throws them away and runs "
+            f"{path} holds samples made with other files: {', '.join(changed)}; force=true throws "
+            "them away and runs "
             "again, another sweep.name keeps both"
         )

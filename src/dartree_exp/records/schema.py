@@ -1,4 +1,5 @@
-"""What is written down of a decoded prompt: one line a sample, one line a round. All times are seconds.
+"""What is written down of a decoded prompt: one line a sample, one line a round. All times are
+seconds.
 
 The trees of some rounds are recorded apart (`records/trees.py`).
 """
@@ -23,7 +24,9 @@ _DETAIL = {
 
 
 class RecordError(UserError):
-    """A record or a run folder that cannot be written, read or trusted; the message says which and why."""
+    """A record or a run folder that cannot be written, read or trusted; the message says which and
+    why.
+    """
 
 
 class Line:
@@ -35,7 +38,9 @@ class Line:
 
     @classmethod
     def from_dict(cls, line: dict[str, Any]) -> Self:
-        """The record of a parsed line. Unknown or missing fields and values of another type raise RecordError."""
+        """The record of a parsed line. Unknown or missing fields and values of another type raise
+        RecordError.
+        """
         known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
         unknown = sorted(set(line) - set(known))
         missing = [
@@ -44,9 +49,9 @@ class Line:
             if name not in line and f.default is MISSING and f.default_factory is MISSING
         ]
         if unknown or missing:
-            parts = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(
-                missing
-            )
+            parts = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [
+                f"missing {', '.join(missing)}"
+            ] * bool(missing)
             raise RecordError(f"{cls.__name__} of another version: {'; '.join(parts)}")
         for name, fits in field_checks(cls).items():  # type: ignore[arg-type]
             if name in line and not fits(line[name]):
@@ -59,11 +64,12 @@ class SampleRecord(Line):
     """One prompt, or one turn of a multi-turn prompt, decoded by the method and by AR.
 
     Counts: `emitted` is the number of new ids, the one chosen by the prefill included;
-    `acceptance_lengths` holds the tokens advanced in each round, bonus token included and nothing trimmed (the papers'
-    tau); `emitted_per_round_counts` the tokens of each round that reached the output (none after a stop or past
-    the cap), so that `emitted == 1 + sum(emitted_per_round_counts)`.
-    `time` has the keys of `StageClock.times()`; `ar` has `emitted`, `prefill` and `decode`. A prompt decoded by AR
-    because the drafter could not take it names the reason in `fallback`; one that failed has `error`.
+    `acceptance_lengths` holds the tokens advanced in each round, bonus token included and nothing
+    trimmed (the papers' tau); `emitted_per_round_counts` the tokens of each round that reached the
+    output (none after a stop or past the cap), so that `emitted == 1 +
+    sum(emitted_per_round_counts)`. `time` has the keys of `StageClock.times()`; `ar` has `emitted`,
+    `prefill` and `decode`. A prompt decoded by AR because the drafter could not take it names the
+    reason in `fallback`; one that failed has `error`.
     """
 
     id: str
@@ -88,7 +94,9 @@ class SampleRecord(Line):
     error: dict[str, Any] | None = None
     degenerate: bool = False
     enable_thinking: bool = False
-    exact: bool = True  # the acceptance rule preserves the target's distribution; lossy rules write False
+    exact: bool = (
+        True  # the acceptance rule preserves the target's distribution; lossy rules write False
+    )
     repeat: int = 0
 
     @property
@@ -110,7 +118,9 @@ class SampleRecord(Line):
         if min([0, *times, *self.acceptance_lengths, *self.emitted_per_round_counts]) < 0:
             problems.append("a count or a time below zero")
         if self.ar is not None and not {"emitted", "decode"} <= self.ar.keys():
-            problems.append(f"AR has {', '.join(self.ar) or 'nothing'}, not its emitted tokens and decode time")
+            problems.append(
+                f"AR has {', '.join(self.ar) or 'nothing'}, not its emitted tokens and decode time"
+            )
         detail = self.verdict_detail or {}
         problems += [
             f"verdict detail {key} is {str(detail[key])[:80]!r}"
@@ -126,7 +136,8 @@ class SampleRecord(Line):
                 problems.append("no decode time")
             if self.rounds and self.emitted != 1 + sum(self.emitted_per_round_counts):
                 problems.append(
-                    f"emitted {self.emitted} is not 1 + the {sum(self.emitted_per_round_counts)} of the rounds"
+                    f"emitted {self.emitted} is not 1 + the {sum(self.emitted_per_round_counts)} "
+                    "of the rounds"
                 )
         if problems:
             raise RecordError(f"sample {self.id!r} turn {self.turn}: {'; '.join(problems)}")
@@ -136,12 +147,13 @@ class SampleRecord(Line):
 class RoundRecord(Line):
     """One round: draft, build, verify, commit.
 
-    `start` is the root's absolute position, `accepted` the node indices of the accepted drafts in the verified tree
-    (root, 0, left out), `accepted_tokens` their tokens and `accepted_ranks` their places among their depth's
-    candidates; `tokens_advanced` is the acceptance length, bonus token included, and `emitted` how many of
-    those reached the output. `tree_size` and `supertree_size` count non-root nodes. `accepted_places` are the accepted
-    nodes' places among their siblings (0: the best path score) and `path_children` the children of every node on the
-    path, root first, so that of the nodes offered at a place the share accepted is known; None in older records.
+    `start` is the root's absolute position, `accepted` the node indices of the accepted drafts in
+    the verified tree (root, 0, left out), `accepted_tokens` their tokens and `accepted_ranks` their
+    places among their depth's candidates; `tokens_advanced` is the acceptance length, bonus token
+    included, and `emitted` how many of those reached the output. `tree_size` and `supertree_size`
+    count non-root nodes. `accepted_places` are the accepted nodes' places among their siblings (0:
+    the best path score) and `path_children` the children of every node on the path, root first, so
+    that of the nodes offered at a place the share accepted is known; None in older records.
     """
 
     id: str
@@ -164,15 +176,31 @@ class RoundRecord(Line):
     path_children: list[int] | None = None
 
     def validate(self) -> None:
-        """Raise RecordError where lists along the path differ in length, or a count is below zero."""
+        """Raise RecordError where lists along the path differ in length, or a count is below
+        zero.
+        """
         lists = (self.accepted_tokens, self.accepted_ranks, self.accepted_places)
-        counted = (self.round, self.tree_size, self.supertree_size, self.tree_depth, self.tokens_advanced, self.emitted)
-        if any(found is not None and len(found) != len(self.accepted) for found in lists) or min(counted) < 0:
+        counted = (
+            self.round,
+            self.tree_size,
+            self.supertree_size,
+            self.tree_depth,
+            self.tokens_advanced,
+            self.emitted,
+        )
+        if (
+            any(found is not None and len(found) != len(self.accepted) for found in lists)
+            or min(counted) < 0
+        ):
             raise RecordError(
-                f"round {self.round} of sample {self.id!r} turn {self.turn}: its counts contradict each other"
+                f"round {self.round} of sample {self.id!r} turn {self.turn}: its counts contradict "
+                "each other"
             )
         if self.path_children is not None and len(self.path_children) != len(self.accepted) + 1:
-            raise RecordError(f"round {self.round} of sample {self.id!r} turn {self.turn}: children of another path")
+            raise RecordError(
+                f"round {self.round} of sample {self.id!r} turn {self.turn}: children of another "
+                "path"
+            )
 
     @property
     def sample_key(self) -> tuple[str, int, int]:
@@ -190,6 +218,8 @@ def read_samples(lines: Iterable[dict[str, Any]]) -> Iterator[SampleRecord]:
         sample = SampleRecord.from_dict(line)
         sample.validate()
         if sample.key in seen:
-            raise RecordError(f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is recorded twice")
+            raise RecordError(
+                f"sample {sample.id!r} turn {sample.turn} repeat {sample.repeat} is recorded twice"
+            )
         seen.add(sample.key)
         yield sample

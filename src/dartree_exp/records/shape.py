@@ -19,7 +19,8 @@ def field_checks(record: Any) -> dict[str, Callable[[Any], bool]]:
 
 
 def check(hint: Any) -> Callable[[Any], bool]:
-    """Whether a value is of a type: str, bool, int, float, None, Any, and lists, dicts (of str keys) and unions of them.
+    """Whether a value is of a type: str, bool, int, float, None, Any, and lists, dicts (of str
+    keys) and unions of them.
 
     An int stands for a float; True is no number; floats are finite.
     """
@@ -38,5 +39,7 @@ def check(hint: Any) -> Callable[[Any], bool]:
     if hint is int:
         return lambda value: type(value) is int and -LARGEST < value < LARGEST
     if hint is float:
-        return lambda value: type(value) in (int, float) and -LARGEST < value < LARGEST and math.isfinite(value)
+        return lambda value: (
+            type(value) in (int, float) and -LARGEST < value < LARGEST and math.isfinite(value)
+        )
     return lambda value: isinstance(value, hint)

@@ -1,7 +1,8 @@
-"""Which samples of a run were made under which environment: a run may be resumed elsewhere, or by other code.
+"""Which samples of a run were made under which environment: a run may be resumed elsewhere, or by
+other code.
 
-environment.json is the latest stamp; `earlier` in it are those before, oldest first. Each says in `samples_from` which
-sample it starts with, counted from 0 in the order of samples.jsonl.
+environment.json is the latest stamp; `earlier` in it are those before, oldest first. Each says in
+`samples_from` which sample it starts with, counted from 0 in the order of samples.jsonl.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 
 from dartree_exp.records.environment import code_version, worst_load
 
-# What must agree for two stamps to be one; the rest (time, load, command) may differ between starts of one run.
+# What must agree for two stamps to be one; the rest (time, load, command) may differ between starts
+# of one run.
 _LASTING = (
     *(
         "device",
@@ -30,11 +32,13 @@ _LASTING = (
 )
 
 
-def stamped(environment: Mapping[str, Any], before: Mapping[str, Any] | None, samples: int) -> dict[str, Any]:
+def stamped(
+    environment: Mapping[str, Any], before: Mapping[str, Any] | None, samples: int
+) -> dict[str, Any]:
     """What environment.json holds from now on.
 
-    Where nothing lasting has changed it is one stamp, with the worst load of both; one that no sample was made under is
-    forgotten.
+    Where nothing lasting has changed it is one stamp, with the worst load of both; one that no
+    sample was made under is forgotten.
 
     Args:
         environment: the stamp of this process.
@@ -57,7 +61,9 @@ def stamped(environment: Mapping[str, Any], before: Mapping[str, Any] | None, sa
 
 
 def versions(environment: Mapping[str, Any], samples: int) -> list[str]:
-    """ "samples 1 to 3: dartree_exp 0.1.0, commit ..." for each version of the code; [] where one made them all."""
+    """ "samples 1 to 3: dartree_exp 0.1.0, commit ..." for each version of the code; [] where one
+    made them all.
+    """
     stamps = [*environment.get("earlier", []), environment]
     parts: list[tuple[int, str]] = []
     for stamp in stamps:

@@ -1,7 +1,7 @@
 """The draft trees of recorded rounds: what the tree viewer draws (`trees.jsonl`, one line a round).
 
-Only some prompts' trees are recorded (`record.trees`): a tree of 180 nodes takes about 4 kB. They are written after the
-answer is complete, outside everything that is timed.
+Only some prompts' trees are recorded (`record.trees`): a tree of 180 nodes takes about 4 kB. They
+are written after the answer is complete, outside everything that is timed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ DIGITS = 4  # of a recorded log-probability
 class TreeRecord(Line):
     """What one round's builder scored, and what became of it.
 
-    Lists run over the S nodes of the supertree, node 0 the root: `tokens`, `parents` (-1 at the root), `scores` (natural
-    log-probability of the path under the drafter) and `ranks` (place among the depth's candidates, None where the
-    builder has none). `verified` are the nodes sent to the target, None for all of them; `accepted` the path the target
-    followed, root first. `context` is the text before the root and `texts` the text of each token id, `bonus` included.
+    Lists run over the S nodes of the supertree, node 0 the root: `tokens`, `parents` (-1 at the
+    root), `scores` (natural log-probability of the path under the drafter) and `ranks` (place among
+    the depth's candidates, None where the builder has none). `verified` are the nodes sent to the
+    target, None for all of them; `accepted` the path the target followed, root first. `context` is
+    the text before the root and `texts` the text of each token id, `bonus` included.
     """
 
     id: str
@@ -49,13 +50,24 @@ class TreeRecord(Line):
         return self.id, self.turn, self.repeat
 
     def validate(self) -> None:
-        """Raise RecordError where the lists are of different lengths, or a node is named that is not there."""
+        """Raise RecordError where the lists are of different lengths, or a node is named that is
+        not there.
+        """
         size = len(self.tokens)
-        sizes = {len(self.parents), len(self.scores), size if self.ranks is None else len(self.ranks)}
-        parents = self.parents[:1] == [-1] and all(0 <= p < node for node, p in enumerate(self.parents[1:], start=1))
+        sizes = {
+            len(self.parents),
+            len(self.scores),
+            size if self.ranks is None else len(self.ranks),
+        }
+        parents = self.parents[:1] == [-1] and all(
+            0 <= p < node for node, p in enumerate(self.parents[1:], start=1)
+        )
         nodes = [*self.accepted, *(self.verified or ())]
         if not parents or sizes != {size} or not all(0 <= node < size for node in nodes):
-            raise RecordError(f"tree of sample {self.id!r} turn {self.turn} round {self.round}: its lists are no tree")
+            raise RecordError(
+                f"tree of sample {self.id!r} turn {self.turn} round {self.round}: its lists are no "
+                "tree"
+            )
 
     def text(self, token: int) -> str:
         """Text of a token id; ids without one (special tokens) are shown as numbers."""
@@ -69,13 +81,17 @@ class TreeRecord(Line):
         return [sorted(nodes, key=lambda node: (-self.scores[node], node)) for nodes in below]
 
 
-def branches(parents: Sequence[int], scores: Sequence[float], path: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Where the path branched: each accepted node's place among its siblings, and how many children each node had.
+def branches(
+    parents: Sequence[int], scores: Sequence[float], path: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Where the path branched: each accepted node's place among its siblings, and how many children
+    each node had.
 
     Args:
         parents, scores: [1+N] of the verified tree. path: accepted nodes, root first.
     Returns:
-        places of path[1:] (0: the best path score), and the number of children of every node of the path.
+        places of path[1:] (0: the best path score), and the number of children of every node of the
+        path.
     """
     below: dict[int, list[int]] = {node: [] for node in path}
     for node, parent in enumerate(parents):
@@ -90,7 +106,9 @@ def branches(parents: Sequence[int], scores: Sequence[float], path: Sequence[int
 def tree_record(
     sample: SampleRecord, round_: Round, decode: Callable[[list[int]], str], context: Sequence[int]
 ) -> TreeRecord:
-    """The record of one decoded round. decode: ids -> text. context: ids of the answer just before the root."""
+    """The record of one decoded round. decode: ids -> text. context: ids of the answer just before
+    the root.
+    """
     tree = round_.tree
     scored = tree if tree.supertree is None else tree.supertree
     kept = None if tree.kept is None else tree.kept.tolist()

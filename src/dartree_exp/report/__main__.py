@@ -1,4 +1,6 @@
-"""`python -m dartree_exp.report <folders>`: tables, plots and pages of finished or running runs, from their files alone."""
+"""`python -m dartree_exp.report <folders>`: tables, plots and pages of finished or running runs,
+from their files alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dartree_exp.closed_pipe import survive_closed_pipe
+from dartree_exp.console.closed_pipe import survive_closed_pipe
+from dartree_exp.console.printable import printable_line
 from dartree_exp.errors import UserError
 from dartree_exp.records import RecordError, Run, find_runs
 from dartree_exp.records.files import explained, write_atomic
@@ -23,17 +26,20 @@ from dartree_exp.report.latex import latex
 from dartree_exp.report.table import Table
 from dartree_exp.report.tables import run_tables
 from dartree_exp.report.verdicts import lead
-from dartree_exp.terminal import printable_line
 
 
 class Files:
-    """Writes what a report leaves behind. What cannot be written is counted, said in one line at the end, and stops nothing."""
+    """Writes what a report leaves behind. What cannot be written is counted, said in one line at
+    the end, and stops nothing.
+    """
 
     def __init__(self) -> None:
         self._refused: list[RecordError] = []
 
     def write(self, path: Path, text: str) -> bool:
-        """Write a file, and the folder it lies in where that is not there yet; whether it could be written."""
+        """Write a file, and the folder it lies in where that is not there yet; whether it could be
+        written.
+        """
         try:
             with explained(path.parent):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,12 +54,18 @@ class Files:
         if self._refused:
             count = len(self._refused)
             files = "a file" if count == 1 else f"{count} files, the first of them"
-            _complain(RecordError(f"tables are complete above, but could not write {files}: {self._refused[0]}"))
+            _complain(
+                RecordError(
+                    f"tables are complete above, but could not write {files}: {self._refused[0]}"
+                )
+            )
         return bool(self._refused)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0, or 2 where a folder could not be reported (the others are) or another request failed."""
+    """Exit status: 0, or 2 where a folder could not be reported (the others are) or another request
+    failed.
+    """
     with survive_closed_pipe():
         return _main(arguments)
 
@@ -74,7 +86,9 @@ def _main(arguments: Sequence[str] | None) -> int:
             runs, bad = _readable(folder)
             failed |= bad
             found += runs
-            own = [run_tables(run, console if len(runs) == 1 else None, files.write) for run in runs]
+            own = [
+                run_tables(run, console if len(runs) == 1 else None, files.write) for run in runs
+            ]
             if options.latex:
                 for run, table in zip(runs, own, strict=True):
                     files.write(run.path / "table.tex", latex([table]))
@@ -106,7 +120,9 @@ def _requests(
     tables: list[Table],
     arguments: Sequence[str] | None,
 ) -> Iterator[Callable[[], object]]:
-    """What was asked for besides the tables of each folder, in the order in which `tables` grows."""
+    """What was asked for besides the tables of each folder, in the order in which `tables`
+    grows.
+    """
     if len(loose) > 1:
         yield lambda: tables.extend(comparison(loose, console, options.baseline))
     for key in options.swap:
@@ -128,29 +144,44 @@ def _parser() -> argparse.ArgumentParser:
         "comparison.md and comparison.csv in a sweep folder.",
     )
     parser.add_argument("folders", nargs="+", type=Path, help="run folders or sweep folders")
-    parser.add_argument("--baseline", help="run that differences are taken from: its name, method or folder name")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="one page with tables, plots and the tree viewer")
+    parser.add_argument(
+        "--baseline", help="run that differences are taken from: its name, method or folder name"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="one page with tables, plots and the tree viewer"
+    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="every plot as an SVG file")
-    parser.add_argument("--latex", action="store_true", help="the tables as .tex files as well, beside the others")
+    parser.add_argument(
+        "--latex", action="store_true", help="the tables as .tex files as well, beside the others"
+    )
     parser.add_argument(
         "--swap",
         metavar="KEY",
         action="append",
         default=[],
-        help="differences between runs that differ in this setting or group alone, e.g. drafter; may be repeated",
-    )
-    parser.add_argument("--published", action="store_true", help="the papers' numbers beside ours, marked as theirs")
-    parser.add_argument(
-        "--wandb-report", metavar="ENTITY/PROJECT", help="a report on W&B over the runs that tracker=wandb sent there"
+        help="differences between runs that differ in this setting or group alone, e.g. drafter; "
+        "may be repeated",
     )
     parser.add_argument(
-        "--tree", metavar="SAMPLE:ROUND", help="draw the draft tree of this round of one run, and do nothing else"
+        "--published", action="store_true", help="the papers' numbers beside ours, marked as theirs"
+    )
+    parser.add_argument(
+        "--wandb-report",
+        metavar="ENTITY/PROJECT",
+        help="a report on W&B over the runs that tracker=wandb sent there",
+    )
+    parser.add_argument(
+        "--tree",
+        metavar="SAMPLE:ROUND",
+        help="draw the draft tree of this round of one run, and do nothing else",
     )
     return parser
 
 
 def _readable(folder: Path) -> tuple[list[Run], bool]:
-    """The runs at `folder` whose records can be read, and whether some could not (they are named)."""
+    """The runs at `folder` whose records can be read, and whether some could not (they are
+    named).
+    """
     good, bad = [], False
     for run in find_runs(folder):
         if run.unreadable:
@@ -166,7 +197,9 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
     try:
         runs = [run for folder in folders for run in find_runs(folder)]
         if len(runs) != 1:
-            raise RecordError(f"--tree draws a round of one run; these are {len(runs)}: name one run folder")
+            raise RecordError(
+                f"--tree draws a round of one run; these are {len(runs)}: name one run folder"
+            )
         print_tree(console, *find_tree(runs[0], place))
     except UserError as error:
         _complain(error)
@@ -175,7 +208,12 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
 
 
 def _swapped(
-    runs: Sequence[Run], key: str, console: Console, options: argparse.Namespace, files: Files, tables: list[Table]
+    runs: Sequence[Run],
+    key: str,
+    console: Console,
+    options: argparse.Namespace,
+    files: Files,
+    tables: list[Table],
 ) -> None:
     from dartree_exp.report.swap import swap_tables
 
@@ -185,23 +223,34 @@ def _swapped(
 
 
 def _published(
-    runs: Sequence[Run], console: Console, options: argparse.Namespace, files: Files, tables: list[Table]
+    runs: Sequence[Run],
+    console: Console,
+    options: argparse.Namespace,
+    files: Files,
+    tables: list[Table],
 ) -> None:
     from dartree_exp.report.published import published_tables
 
     found = published_tables(in_order(runs))
     _show(found, "published", console, options, files)
     if not found:
-        print("published: no paper in the data file has these methods at this temperature", file=sys.stderr)
+        print(
+            "published: no paper in the data file has these methods at this temperature",
+            file=sys.stderr,
+        )
     tables += found
 
 
-def _show(tables: Sequence[Table], name: str, console: Console, options: argparse.Namespace, files: Files) -> None:
+def _show(
+    tables: Sequence[Table], name: str, console: Console, options: argparse.Namespace, files: Files
+) -> None:
     """Print tables on request and, where one folder was named, write them into it."""
     for table in tables:
         table.print(console)
     if tables and len(options.folders) == 1:
-        files.write(options.folders[0] / f"{name}.md", "\n".join(table.markdown() for table in tables))
+        files.write(
+            options.folders[0] / f"{name}.md", "\n".join(table.markdown() for table in tables)
+        )
         if options.latex:
             files.write(options.folders[0] / f"{name}.tex", latex(tables))
 
@@ -217,7 +266,11 @@ def _write_plots(runs: Sequence[Run], folder: Path, files: Files) -> None:
 
 
 def _write_page(
-    runs: Sequence[Run], tables: Sequence[Table], path: Path, arguments: Sequence[str] | None, files: Files
+    runs: Sequence[Run],
+    tables: Sequence[Table],
+    path: Path,
+    arguments: Sequence[str] | None,
+    files: Files,
 ) -> None:
     from dartree_exp.report.figures import plots
     from dartree_exp.report.page import page
@@ -225,14 +278,19 @@ def _write_page(
     if not runs:
         raise RecordError(f"--html {path}: there is no run to report")
     ordered = in_order(runs)
-    words = ["python", "-m", "dartree_exp.report", *(sys.argv[1:] if arguments is None else arguments)]
+    words = [
+        "python",
+        "-m",
+        "dartree_exp.report",
+        *(sys.argv[1:] if arguments is None else arguments),
+    ]
     title = ordered[0].path.name if len(ordered) == 1 else ordered[0].path.parent.name
     if files.write(path, page(title, ordered, tables, plots(ordered), shlex.join(words))):
         print(path)
 
 
 def _save_wandb_report(runs: Sequence[Run], address: str) -> None:
-    from dartree_exp.trackers.wandb_report import save_comparison_report
+    from dartree_exp.report.wandb_report import save_comparison_report
 
     entity, _, project = address.partition("/")
     if not entity or not project or "/" in project:
@@ -241,7 +299,9 @@ def _save_wandb_report(runs: Sequence[Run], address: str) -> None:
     if not done:
         raise RecordError("--wandb-report: none of these runs is done")
     names, _ = name_runs(done)
-    summaries = {name: run.summary for name, run in zip(names, done, strict=True) if run.summary is not None}
+    summaries = {
+        name: run.summary for name, run in zip(names, done, strict=True) if run.summary is not None
+    }
     note = ". ".join([lead(done, names)[0], *stamp(done)])
     print(save_comparison_report(done[0].path.parent.name, summaries, project, entity, note))
 

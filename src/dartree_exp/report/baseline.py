@@ -13,8 +13,9 @@ from dartree_exp.report.tables import method_of
 def baselines(groups: Sequence[Group], wanted: str | None) -> list[int | None]:
     """Index of each group's baseline, None where every run of it failed.
 
-    wanted: a run's name in the table, its method or its folder's name; one that fits runs of some groups only leaves the
-    others their usual baseline. None: the first run that is a result and not plain decoding.
+    wanted: a run's name in the table, its method or its folder's name; one that fits runs of some
+    groups only leaves the others their usual baseline. None: the first run that is a result and not
+    plain decoding.
 
     Raises RecordError for a name that fits no run or several, or one that failed.
     """
@@ -28,20 +29,31 @@ def baselines(groups: Sequence[Group], wanted: str | None) -> list[int | None]:
     for group, index in zip(groups, found, strict=True):
         if index is not None and group.runs[index].state == "FAILED":
             message = group.runs[index].status.get("message")
-            raise RecordError(f"baseline {wanted!r} is a FAILED run ({message}): nothing can be measured by it")
-    return [default if index is None else index for index, default in zip(found, usual, strict=True)]
+            raise RecordError(
+                f"baseline {wanted!r} is a FAILED run ({message}): nothing can be measured by it"
+            )
+    return [
+        default if index is None else index for index, default in zip(found, usual, strict=True)
+    ]
 
 
 def _usual(group: Group) -> int | None:
-    """The first run that is a result and not plain decoding, else the first one that did not fail."""
+    """The first run that is a result and not plain decoding, else the first one that did not
+    fail.
+    """
     order = sorted(
-        range(len(group.runs)), key=lambda i: (method_of(group.runs[i]) == "ar", not is_result(group.runs[i]))
+        range(len(group.runs)),
+        key=lambda i: (method_of(group.runs[i]) == "ar", not is_result(group.runs[i])),
     )
     return next((i for i in order if group.runs[i].state != "FAILED"), None)
 
 
 def _named(group: Group, wanted: str) -> int | None:
-    for keys in (group.names, [method_of(run) for run in group.runs], [run.path.name for run in group.runs]):
+    for keys in (
+        group.names,
+        [method_of(run) for run in group.runs],
+        [run.path.name for run in group.runs],
+    ):
         found = [i for i, key in enumerate(keys) if key == wanted]
         if len(found) == 1:
             return found[0]

@@ -1,4 +1,6 @@
-"""What a reader of a run's numbers must know: an unfinished or failed run, times that are not valid, another clock."""
+"""What a reader of a run's numbers must know: an unfinished or failed run, times that are not
+valid, another clock.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def caveats(run: Run) -> list[str]:
     if is_incomplete(run):
         notes.append(f"{done} of {expected} samples, incomplete: {run.lost}")
     elif run.state != "DONE" and not (run.state == "RUNNING" and done == expected):
-        notes.append(f"{run.state}, " + (f"{done} of {expected} samples" if expected else f"{done} samples") + message)
+        notes.append(
+            f"{run.state}, "
+            + (f"{done} of {expected} samples" if expected else f"{done} samples")
+            + message
+        )
     if problem := load_problem(run.environment):
         notes.append(problem)
     if run.environment.get("earlier"):
@@ -30,13 +36,20 @@ def caveats(run: Run) -> list[str]:
         if parts := versions(run.environment, done):
             notes.append(f"made by several versions of the code: {'; '.join(parts)}")
     if setting(run.config, "protocol") == "paper":
-        notes.append("protocol=paper: the first draft of every answer is left out of the decode time, as in the papers")
+        notes.append(
+            "protocol=paper: the first draft of every answer is left out of the decode time, as in "
+            "the papers"
+        )
     if shared_baseline(run):
         notes.append(
-            "baseline=shared: plain decoding was timed once per prompt for the whole sweep, not beside this method"
+            "baseline=shared: plain decoding was timed once per prompt for the whole sweep, not "
+            "beside this method"
         )
     if unsynchronised(run):
-        notes.append("stages were timed without synchronising the device (engine.profile=false): shares are of queuing")
+        notes.append(
+            "stages were timed without synchronising the device (engine.profile=false): shares are "
+            "of queuing"
+        )
     if any(not sample.exact for sample in run.samples):
         notes.append("LOSSY: the acceptance rule does not preserve the target's distribution")
     return notes
@@ -48,13 +61,17 @@ def of_all(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
     for name, run in zip(names, runs, strict=True):
         for caveat in caveats(run):
             holders.setdefault(caveat, []).append(name)
-    return [c if len(held) == len(runs) else f"{', '.join(held)}: {c}" for c, held in holders.items()]
+    return [
+        c if len(held) == len(runs) else f"{', '.join(held)}: {c}" for c, held in holders.items()
+    ]
 
 
 def load_problem(environment: Mapping[str, Any]) -> str | None:
-    """`times not valid: load 7 on 2 cores` where a machine had more to do than cores at start or end, else None.
+    """`times not valid: load 7 on 2 cores` where a machine had more to do than cores at start or
+    end, else None.
 
-    `load` is {start, end, cores} with load averages of one minute; older records hold the three averages at the start.
+    `load` is {start, end, cores} with load averages of one minute; older records hold the three
+    averages at the start.
     """
     for stamp in (environment, *environment.get("earlier", ())):
         load = stamp.get("load")
@@ -95,16 +112,35 @@ def shared_baseline(run: Run) -> bool:
 
 def unsynchronised(run: Run) -> bool:
     """Whether the stages of an asynchronous device were timed without waiting for it."""
-    return not str(run.environment.get("device", "cpu")).startswith("cpu") and not setting(run.config, "engine.profile")
+    return not str(run.environment.get("device", "cpu")).startswith("cpu") and not setting(
+        run.config, "engine.profile"
+    )
 
 
 def failures(run: Run, most: int = 5) -> list[str]:
     """One note per failed sample, wrong verdict and reason of a fallback, the first few of each."""
     notes: list[str] = []
     groups: Sequence[tuple[str, list[str]]] = (
-        ("failed", [f"{s.id} turn {s.turn}: {_message(s.error)}" for s in run.samples if s.error is not None]),
-        ("WRONG", [f"{s.id} turn {s.turn}: {s.verdict_detail}" for s in run.samples if s.verdict == "wrong"]),
-        ("decoded by AR", [f"{s.id} turn {s.turn}: {s.fallback}" for s in run.samples if s.fallback is not None]),
+        (
+            "failed",
+            [
+                f"{s.id} turn {s.turn}: {_message(s.error)}"
+                for s in run.samples
+                if s.error is not None
+            ],
+        ),
+        (
+            "WRONG",
+            [
+                f"{s.id} turn {s.turn}: {s.verdict_detail}"
+                for s in run.samples
+                if s.verdict == "wrong"
+            ],
+        ),
+        (
+            "decoded by AR",
+            [f"{s.id} turn {s.turn}: {s.fallback}" for s in run.samples if s.fallback is not None],
+        ),
     )
     for name, found in groups:
         notes += [f"{name}: {line}" for line in found[:most]]

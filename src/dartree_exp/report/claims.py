@@ -1,36 +1,46 @@
-"""What a table may claim: which row is the best, which differences are separable, whether its times may be compared."""
+"""What a table may claim: which row is the best, which differences are separable, whether its times
+may be compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dartree_exp.metrics.stats import LEAST_PAIRS, LEVEL, best_of, estimate
 from dartree_exp.records import Run, SampleRecord
 from dartree_exp.report import footer
 from dartree_exp.report.caveats import is_result, load_problem, shared_baseline, timed
 from dartree_exp.report.table import Cell, interval, lines
 from dartree_exp.report.tables import method_of
-from dartree_exp.stats import LEAST_PAIRS, LEVEL, best_of, estimate
 
 TIMES = ("speedup", "speedup_macro", "ms_per_round", "tokens_per_second", "ar_tokens_per_second")
 SEPARABLE = (
-    f"the {LEVEL:.0%} interval of the paired difference excludes zero, over {LEAST_PAIRS} distinct prompts or more"
+    f"the {LEVEL:.0%} interval of the paired difference excludes zero, over {LEAST_PAIRS} "
+    "distinct prompts or more"
 )
 BEST = (
-    f"bold: the best, separable from every other row ({SEPARABLE}); else none is bold. Plain decoding (ar) and runs with "
+    f"bold: the best, separable from every other row ({SEPARABLE}); else none is bold. Plain "
+    "decoding (ar) and runs with "
     "wrong outputs, without an end or incomplete never are"
 )
 
 
 def against_times(runs: Sequence[Run]) -> list[str]:
-    """Why the times of these runs prove nothing about which is the faster; empty where they may be compared."""
+    """Why the times of these runs prove nothing about which is the faster; empty where they may be
+    compared.
+    """
     apart = "plain decoding was not timed beside each method (baseline=shared)"
     return [apart] * any(shared_baseline(run) for run in runs) + _apart(runs) + _unlike(runs)
 
 
 def _apart(runs: Sequence[Run]) -> list[str]:
     processes = {run.environment.get("process") for run in runs}
-    return [] if len(processes) == 1 and None not in processes else ["not all runs were timed in one process"]
+    return (
+        []
+        if len(processes) == 1 and None not in processes
+        else ["not all runs were timed in one process"]
+    )
 
 
 def _unlike(runs: Sequence[Run]) -> list[str]:
@@ -54,12 +64,19 @@ def notes(runs: Sequence[Run]) -> list[str]:
     if reasons := against_times(runs):
         found.append(f"no speed is bold or separable: {'; '.join(reasons)}")
     if any(shared_baseline(run) for run in runs) and not _unlike(runs):
-        found.append("rank: by milliseconds per round, which do not depend on plain decoding; lower is faster")
+        found.append(
+            "rank: by milliseconds per round, which do not depend on plain decoding; lower is "
+            "faster"
+        )
     return found
 
 
 def mark_best(
-    rows: Sequence[list[Cell]], column: int, runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]], metric: str
+    rows: Sequence[list[Cell]],
+    column: int,
+    runs: Sequence[Run],
+    samples: Sequence[Sequence[SampleRecord]],
+    metric: str,
 ) -> None:
     """Make the cell of the best row bold, where there is one that may be.
 
@@ -71,15 +88,26 @@ def mark_best(
 
 
 def may_be_best(run: Run) -> bool:
-    """Plain decoding is what the others are measured by; wrong outputs and unfinished runs are no result."""
+    """Plain decoding is what the others are measured by; wrong outputs and unfinished runs are no
+    result.
+    """
     return method_of(run) != "ar" and is_result(run)
 
 
 def round_times(runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]]) -> list[Cell]:
-    """Milliseconds a round of each run; where all are from one machine, with the rank among those that may be the best."""
+    """Milliseconds a round of each run; where all are from one machine, with the rank among those
+    that may be the best.
+    """
     times = [estimate(chosen, "ms_per_round") for chosen in samples]
-    cells = [timed(run, interval("ms_per_round", time.to_dict())) for run, time in zip(runs, times, strict=True)]
-    values = {i: time.value for i, time in enumerate(times) if time.value is not None and may_be_best(runs[i])}
+    cells = [
+        timed(run, interval("ms_per_round", time.to_dict()))
+        for run, time in zip(runs, times, strict=True)
+    ]
+    values = {
+        i: time.value
+        for i, time in enumerate(times)
+        if time.value is not None and may_be_best(runs[i])
+    }
     if _unlike(runs) or len(values) < 2:
         return cells
     for rank, index in enumerate(sorted(values, key=values.__getitem__), start=1):

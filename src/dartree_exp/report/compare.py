@@ -1,7 +1,9 @@
-"""Several runs side by side: the same numbers, and differences paired by prompt against one of them.
+"""Several runs side by side: the same numbers, and differences paired by prompt against one of
+them.
 
-A table compares runs of one target on one set of prompts under one law of decoding (`labels.Group`); a sweep over
-benchmarks or temperatures gets one such table each, and an overview of methods against settings as the papers have.
+A table compares runs of one target on one set of prompts under one law of decoding
+(`labels.Group`); a sweep over benchmarks or temperatures gets one such table each, and an overview
+of methods against settings as the papers have.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dartree_exp.config.schema import METHODS
-from dartree_exp.metrics import counts
+from dartree_exp.metrics.measures import counts
+from dartree_exp.metrics.stats import estimate, paired_difference
 from dartree_exp.records import RecordError, Run, SampleRecord
 from dartree_exp.records.files import write_atomic
 from dartree_exp.report import caveats, claims, footer, verdicts
@@ -22,7 +25,6 @@ from dartree_exp.report.baseline import baselines
 from dartree_exp.report.labels import Group, group_runs, method_names
 from dartree_exp.report.table import NONE, Cell, Table, interval, lines
 from dartree_exp.report.tables import also, method_of
-from dartree_exp.stats import estimate, paired_difference
 
 HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
 _TAU, _SPEEDUP = HEADERS.index("tau macro"), HEADERS.index("speedup")
@@ -36,18 +38,21 @@ def comparison(
     output: Path | None = None,
     write: Callable[[Path, str], object] = write_atomic,
 ) -> list[Table]:
-    """Compare runs: per group overall, and tau per category where there are several; an overview first of several groups.
+    """Compare runs: per group overall, and tau per category where there are several; an overview
+    first of several groups.
 
     Args:
         folders: run folders, in any order.
         console: print the tables there.
-        baseline: the run that differences are taken from, by its name in the table, its method or its folder's name;
-            None takes the first that is not plain decoding.
-        output: folder for comparison.md and comparison.csv (which has every category), written after the printing.
+        baseline: the run that differences are taken from, by its name in the table, its method or
+            its folder's name; None takes the first that is not plain decoding.
+        output: folder for comparison.md and comparison.csv (which has every category), written
+            after the printing.
         write: puts text into a file.
 
     Raises:
-        RecordError: a bad folder, lossy runs beside exact ones, or a baseline that names no run or several.
+        RecordError: a bad folder, lossy runs beside exact ones, or a baseline that names no run or
+            several.
     """
     runs = in_order(folders)
     refuse_lossy_beside_exact(runs)
@@ -83,12 +88,16 @@ def refuse_lossy_beside_exact(runs: Sequence[Run]) -> None:
     lossy = [run for run in runs if any(not sample.exact for sample in run.samples)]
     if lossy and len(lossy) < len(runs):
         named = ", ".join(str(run.path) for run in lossy)
-        raise RecordError(f"lossy runs never share a table with exact ones; compare these apart: {named}")
+        raise RecordError(
+            f"lossy runs never share a table with exact ones; compare these apart: {named}"
+        )
 
 
 def _overall(group: Group, base: int | None) -> Table:
     reference = [] if base is None else group.runs[base].samples
-    mismatched = max(paired_difference(run.samples, reference, "tau_macro").mismatched for run in group.runs)
+    mismatched = max(
+        paired_difference(run.samples, reference, "tau_macro").mismatched for run in group.runs
+    )
     against = (
         "no run to take differences from: all failed"
         if base is None
@@ -105,11 +114,20 @@ def _overall(group: Group, base: int | None) -> Table:
     ]
     headers = [*HEADERS[:_SPEEDUP], *[ROUND] * shared, *HEADERS[_SPEEDUP:]]
     rows = _rows(group, base, "all")
-    return Table(title("comparison", group), headers, rows, notes, frozenset(), *verdicts.lead(group.runs, group.names))
+    return Table(
+        title("comparison", group),
+        headers,
+        rows,
+        notes,
+        frozenset(),
+        *verdicts.lead(group.runs, group.names),
+    )
 
 
 def _rows(group: Group, base: int | None, category: str) -> list[list[Cell]]:
-    """Of every run; where plain decoding was timed apart, milliseconds a round have a column, else they go to the CSV."""
+    """Of every run; where plain decoding was timed apart, milliseconds a round have a column, else
+    they go to the CSV.
+    """
     samples = [of_category(run.samples, category) for run in group.runs]
     reference = [] if base is None else samples[base]
     measure = [] if base is None else [group.runs[base]]
@@ -147,14 +165,18 @@ def _row(
     speedup = interval("speedup", estimate(samples, "speedup").to_dict(), "×")
     micro = interval("tau_micro", estimate(samples, "tau_micro").to_dict())
     # Not shown, for it compares two machines' moods as well; in the CSV for whoever wants it.
-    speedup_ratio = paired_cell("speedup_ratio", samples, reference, "speedup", as_ratio=True, comparable=fair)
+    speedup_ratio = paired_cell(
+        "speedup_ratio", samples, reference, "speedup", as_ratio=True, comparable=fair
+    )
     return [
         _name(name, run, category),
         Cell(str(numbers["n"]), {"n": numbers["n"], "turns": numbers["turns"]}),
         interval("tau_macro", estimate(samples, "tau_macro").to_dict()),
         paired_cell("tau_difference", samples, reference, "tau_macro", as_ratio=False),
         paired_cell("tau_ratio", samples, reference, "tau_macro", as_ratio=True),
-        caveats.timed(run, replace(speedup, values={**speedup.values, **speedup_ratio.values, **micro.values})),
+        caveats.timed(
+            run, replace(speedup, values={**speedup.values, **speedup_ratio.values, **micro.values})
+        ),
         verdicts.cell(samples, verdicts.proof_of(run) if category == "all" else None),
         also(numbers),
     ]
@@ -183,7 +205,9 @@ def paired_cell(
     as_ratio: bool,
     comparable: bool = True,
 ) -> Cell:
-    """Difference or ratio against the baseline; says how many prompts both runs share where it is not all of them."""
+    """Difference or ratio against the baseline; says how many prompts both runs share where it is
+    not all of them.
+    """
     if reference is None:
         return Cell("baseline")
     paired = paired_difference(samples, reference, metric, as_ratio=as_ratio, comparable=comparable)
@@ -199,11 +223,15 @@ def _by_category(group: Group, categories: Sequence[str]) -> Table:
     for column, category in enumerate(categories, start=1):
         samples = [of_category(run.samples, category) for run in group.runs]
         for row, chosen in zip(rows, samples, strict=True):
-            row.append(_counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen))
+            row.append(
+                _counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen)
+            )
         claims.mark_best(rows, column, group.runs, samples, "tau_macro")
     notes = [*footer.stamp(group.runs), claims.BEST, *footer.definitions("tau_macro")]
     said = verdicts.lead(group.runs, group.names)
-    return Table(title("tau macro by category", group), ["run", *categories], rows, notes, frozenset(), *said)
+    return Table(
+        title("tau macro by category", group), ["run", *categories], rows, notes, frozenset(), *said
+    )
 
 
 def _overview(groups: Sequence[Group]) -> Table:
@@ -215,16 +243,22 @@ def _overview(groups: Sequence[Group]) -> Table:
             row.append(Cell(NONE))
         for run in group.runs:
             tau, speedup = (estimate(run.samples, metric) for metric in ("tau_macro", "speedup"))
-            shown = [f"{x.value:.2f}{unit}" if x.value is not None else NONE for x, unit in ((tau, ""), (speedup, "×"))]
+            shown = [
+                f"{x.value:.2f}{unit}" if x.value is not None else NONE
+                for x, unit in ((tau, ""), (speedup, "×"))
+            ]
             values = {"tau_macro": tau.value, "speedup": speedup.value}
             cell = caveats.timed(run, Cell("\n".join(shown), values, " / ".join(shown)))
             rows[names[run.path]][column] = _counted(cell, run.samples)
         marked = [rows[names[run.path]] for run in group.runs]
-        claims.mark_best(marked, column, group.runs, [run.samples for run in group.runs], "tau_macro")
+        claims.mark_best(
+            marked, column, group.runs, [run.samples for run in group.runs], "tau_macro"
+        )
     everyone = [run for group in groups for run in group.runs]
     notes = [
         *caveats.of_all(everyone, [names[run.path] for run in everyone]),
-        "tau macro, then speedup; intervals in the tables below; bold: the best tau, by the rule given there",
+        "tau macro, then speedup; intervals in the tables below; bold: the best tau, by the rule "
+        "given there",
         *footer.stamp(everyone),
         *footer.definitions("tau_macro", "speedup"),
     ]
@@ -235,11 +269,15 @@ def _overview(groups: Sequence[Group]) -> Table:
 
 
 def _counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:
-    """The cell with n beside it, and how many outputs loop or ended at the cap: both flatter tau."""
+    """The cell with n beside it, and how many outputs loop or ended at the cap: both flatter
+    tau.
+    """
     numbers = counts(samples)
     said = [f"n = {numbers['n']}"]
     said += [
-        f"{numbers[key]} {word}" for key, word in (("degenerate", "looping"), ("capped", "capped")) if numbers[key]
+        f"{numbers[key]} {word}"
+        for key, word in (("degenerate", "looping"), ("capped", "capped"))
+        if numbers[key]
     ]
     return lines(cell, *said)
 
@@ -255,7 +293,8 @@ def _warnings(group: Group, mismatched: int) -> list[str]:
         notes.append(f"settings that differ besides those in the names: {', '.join(group.hidden)}")
     if mismatched:
         notes.append(
-            f"up to {mismatched} turns share an id with the baseline but not the prompt; differences leave them out"
+            f"up to {mismatched} turns share an id with the baseline but not the prompt; "
+            "differences leave them out"
         )
     return notes
 
@@ -273,6 +312,8 @@ def _order(run: Run) -> tuple[int, str, list[tuple[int, float, str]]]:
     method = method_of(run)
     place = METHODS.index(method) if method in METHODS else len(METHODS)
     tree = footer.setting(run.config, "tree") or {}
-    pieces = re.split(r"(-?\d+(?:\.\d+)?)", " ".join(f"{key}={value}" for key, value in sorted(tree.items())))
+    pieces = re.split(
+        r"(-?\d+(?:\.\d+)?)", " ".join(f"{key}={value}" for key, value in sorted(tree.items()))
+    )
     natural = [(1, float(p), "") if i % 2 else (0, 0.0, p) for i, p in enumerate(pieces)]
     return place, method, natural

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dartree_exp.metrics import Metric, prompt_units, ratio, stage_milliseconds
+from dartree_exp.console.printable import printable_line
+from dartree_exp.metrics.clock import STAGES
+from dartree_exp.metrics.measures import Metric, prompt_units, ratio, stage_milliseconds
+from dartree_exp.metrics.stats import Estimate, bootstrap, estimate
 from dartree_exp.records import RoundRecord, Run, SampleRecord
 from dartree_exp.report import caveats, claims, footer
 from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
 from dartree_exp.report.tables import method_of
-from dartree_exp.stats import Estimate, bootstrap, estimate
-from dartree_exp.terminal import printable_line
-from dartree_exp.timing import STAGES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,9 @@ MOST_PLACES = 8  # of the bars by branch rank
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its file name, title and what a reader must know to read it; drawn when asked for."""
+    """A figure with its file name, title and what a reader must know to read it; drawn when asked
+    for.
+    """
 
     name: str
     title: str
@@ -59,43 +61,62 @@ def _knob_plots(group: Group) -> Iterator[Plot]:
         if not series:
             continue
         for metric, number in NUMBERS.items():
-            lines = {name: [(x, estimate(run.samples, metric)) for x, run in points] for name, points in series.items()}
+            lines = {
+                name: [(x, estimate(run.samples, metric)) for x, run in points]
+                for name, points in series.items()
+            }
             if all(e.value is None for points in lines.values() for _, e in points):
                 continue
             yield Plot(
                 f"{metric}_{knob.split('.')[1]}",
                 f"{number.split(',')[0]} against {knob.split('.')[1]}",
-                f"bands: {footer.INTERVAL}; every value that was run to its end is drawn{_times(group.runs, metric)}",
+                f"bands: {footer.INTERVAL}; every value that was run to its end is "
+                f"drawn{_times(group.runs, metric)}",
                 _curves(lines, label, number),
             )
 
 
 def _times(runs: Sequence[Run], metric: str) -> str:
     """What a caption adds where the metric is a time and the times of some run are not valid."""
-    problems = dict.fromkeys(caveats.load_problem(run.environment) for run in runs if metric in claims.TIMES)
+    problems = dict.fromkeys(
+        caveats.load_problem(run.environment) for run in runs if metric in claims.TIMES
+    )
     return "".join(f"; {problem}" for problem in problems if problem)
 
 
-def _curves(lines: dict[str, list[tuple[float, Estimate]]], label: str, number: str) -> Callable[[], Figure]:
+def _curves(
+    lines: dict[str, list[tuple[float, Estimate]]], label: str, number: str
+) -> Callable[[], Figure]:
     def draw() -> Figure:
         from dartree_exp.report.plots.curves import Curve, curves
 
-        return curves([Curve(n, [x for x, _ in p], [e for _, e in p]) for n, p in lines.items()], label, number)
+        return curves(
+            [Curve(n, [x for x, _ in p], [e for _, e in p]) for n, p in lines.items()],
+            label,
+            number,
+        )
 
     return draw
 
 
 def _series(group: Group, knob: str) -> dict[str, list[tuple[float, Run]]]:
-    """Name -> (value of the knob, run), for runs that differ in the knob alone; series of at least two values."""
+    """Name -> (value of the knob, run), for runs that differ in the knob alone; series of at least
+    two values.
+    """
     families: dict[tuple[tuple[str, str], ...], list[tuple[float, Run]]] = defaultdict(list)
     for run in group.runs:
         value = footer.setting(run.config, knob)
         if isinstance(value, int | float) and method_of(run) != "ar" and run.state != "FAILED":
             rest = {key: text for key, text in compared(run.config).items() if key != knob}
-            families[(("method", method_of(run)), *sorted(rest.items()))].append((float(value), run))
+            families[(("method", method_of(run)), *sorted(rest.items()))].append(
+                (float(value), run)
+            )
     chosen = {key: points for key, points in families.items() if len({x for x, _ in points}) > 1}
     names, _ = name_settings([key[0][1] for key in chosen], [dict(key[1:]) for key in chosen])
-    return {n: sorted(points, key=lambda point: point[0]) for n, points in zip(names, chosen.values(), strict=True)}
+    return {
+        n: sorted(points, key=lambda point: point[0])
+        for n, points in zip(names, chosen.values(), strict=True)
+    }
 
 
 def _grids(group: Group) -> Iterator[Plot]:
@@ -106,8 +127,14 @@ def _grids(group: Group) -> Iterator[Plot]:
         if run.state == "FAILED" or footer.setting(run.config, "tree.name") != "pruned":
             continue
         if width is not None and budget is not None:
-            rest = {k: v for k, v in compared(run.config).items() if k not in ("tree.width", "tree.budget")}
-            cells[(("method", method_of(run)), *sorted(rest.items()))][float(width), float(budget)] = run
+            rest = {
+                k: v
+                for k, v in compared(run.config).items()
+                if k not in ("tree.width", "tree.budget")
+            }
+            cells[(("method", method_of(run)), *sorted(rest.items()))][
+                float(width), float(budget)
+            ] = run
     full = {key: grid for key, grid in cells.items() if _is_grid(grid)}
     names, _ = name_settings([key[0][1] for key in full], [dict(key[1:]) for key in full])
     for index, (name, grid) in enumerate(zip(names, full.values(), strict=True)):
@@ -126,7 +153,9 @@ def _is_grid(grid: dict[tuple[float, float], Run]) -> bool:
     return len(widths) > 1 and len(budgets) > 1 and 3 * len(grid) >= 2 * len(widths) * len(budgets)
 
 
-def _heat_map(grid: dict[tuple[float, float], Run], metric: str, number: str) -> Callable[[], Figure]:
+def _heat_map(
+    grid: dict[tuple[float, float], Run], metric: str, number: str
+) -> Callable[[], Figure]:
     def draw() -> Figure:
         from dartree_exp.report.plots.curves import heat_map
 
@@ -142,7 +171,9 @@ def _heat_map(grid: dict[tuple[float, float], Run], metric: str, number: str) ->
 
 
 def _round_plots(group: Group) -> Iterator[Plot]:
-    drafting = [run for run in group.runs if any(s.rounds for s in run.samples) and method_of(run) != "ar"]
+    drafting = [
+        run for run in group.runs if any(s.rounds for s in run.samples) and method_of(run) != "ar"
+    ]
     if not drafting:
         return
     samples, pooled = _per_line(drafting)
@@ -150,7 +181,8 @@ def _round_plots(group: Group) -> Iterator[Plot]:
     yield Plot(
         "survival",
         "Acceptance survival",
-        f"share of rounds that advanced at least d tokens, bonus token included{pooled}; bands: {footer.INTERVAL}",
+        f"share of rounds that advanced at least d tokens, bonus token included{pooled}; bands: "
+        f"{footer.INTERVAL}",
         lambda: _rounds().survival_curves(survival),
     )
     names, _ = name_runs(drafting)
@@ -160,29 +192,38 @@ def _round_plots(group: Group) -> Iterator[Plot]:
         "stages",
         "Where a round's time goes",
         f"mean over all rounds{_times(drafting, 'ms_per_round')}"
-        + ("" if exact else "; stages were not synchronised with the device: shares are of queuing"),
+        + (
+            "" if exact else "; stages were not synchronised with the device: shares are of queuing"
+        ),
         lambda: _rounds().stage_bars(stages),
     )
     rounds: dict[str, list[RoundRecord]] = defaultdict(list)
     for name, run in zip(_line_names(drafting), drafting, strict=True):
         rounds[name] += run.rounds
     units = prompt_units(sample for run in drafting for sample in run.samples)
-    branching = {name: shares for name, r in rounds.items() if len(shares := branch_estimates(r, units)) > 1}
+    branching = {
+        name: shares for name, r in rounds.items() if len(shares := branch_estimates(r, units)) > 1
+    }
     if branching:
         yield Plot(
             "branches",
             "Acceptance by branch rank",
-            "of the nodes offered below the accepted path at each place among their siblings, the share that the target "
+            "of the nodes offered below the accepted path at each place among their siblings, the "
+            "share that the target "
             f"took{pooled}; bars end: {footer.INTERVAL}",
             lambda: _rounds().branch_bars(branching),
         )
-    places = {n: Counter(rank for x in r for rank in x.accepted_ranks or () if rank >= 0) for n, r in rounds.items()}
+    places = {
+        n: Counter(rank for x in r for rank in x.accepted_ranks or () if rank >= 0)
+        for n, r in rounds.items()
+    }
     places = {name: counts for name, counts in places.items() if counts}
     if places:
         yield Plot(
             "candidates",
             "Where the accepted tokens stood",
-            f"accepted drafts by their place among their depth's candidates, in the drafter's base order{pooled}",
+            "accepted drafts by their place among their depth's candidates, in the drafter's base "
+            f"order{pooled}",
             lambda: _rounds().candidate_curves(places),
         )
 
@@ -195,14 +236,20 @@ def _rounds():
 
 def _line_names(runs: Sequence[Run]) -> list[str]:
     """One name a run, or one a method where that would be too many lines."""
-    return name_runs(runs)[0] if len(runs) <= MOST_SERIES else [printable_line(method_of(run)) for run in runs]
+    return (
+        name_runs(runs)[0]
+        if len(runs) <= MOST_SERIES
+        else [printable_line(method_of(run)) for run in runs]
+    )
 
 
 def _per_line(runs: Sequence[Run]) -> tuple[dict[str, list[SampleRecord]], str]:
     samples: dict[str, list[SampleRecord]] = defaultdict(list)
     for name, run in zip(_line_names(runs), runs, strict=True):
         samples[name] += run.samples
-    return dict(samples), "" if len(samples) == len(runs) else "; the runs of a method are taken together"
+    return dict(samples), "" if len(samples) == len(
+        runs
+    ) else "; the runs of a method are taken together"
 
 
 def _stage_times(samples: Sequence[SampleRecord]) -> dict[str, float]:
@@ -210,13 +257,21 @@ def _stage_times(samples: Sequence[SampleRecord]) -> dict[str, float]:
 
 
 def survival_estimates(samples: Sequence[SampleRecord]) -> list[Estimate]:
-    """Pr(L >= d) of the acceptance length for d = 1, 2, ... up to the longest seen, with intervals over prompts."""
+    """Pr(L >= d) of the acceptance length for d = 1, 2, ... up to the longest seen, with intervals
+    over prompts.
+    """
 
     def at(d: int) -> Metric:
         def columns(s: SampleRecord) -> tuple[float, ...] | None:
-            return (sum(n >= d for n in s.acceptance_lengths), s.rounds) if s.error is None and s.rounds else None
+            return (
+                (sum(n >= d for n in s.acceptance_lengths), s.rounds)
+                if s.error is None and s.rounds
+                else None
+            )
 
-        return Metric(f"survival_{d}", f"share of rounds that advanced at least {d}", columns, _quotient)
+        return Metric(
+            f"survival_{d}", f"share of rounds that advanced at least {d}", columns, _quotient
+        )
 
     longest = max((n for s in samples if s.error is None for n in s.acceptance_lengths), default=0)
     return [estimate(samples, at(d)) for d in range(1, longest + 1)]
@@ -225,10 +280,11 @@ def survival_estimates(samples: Sequence[SampleRecord]) -> list[Estimate]:
 def branch_estimates(
     rounds: Sequence[RoundRecord], units: Mapping[str, str], most: int = MOST_PLACES
 ) -> list[Estimate]:
-    """By place among siblings: nodes accepted / nodes offered below the accepted path, with intervals over prompts.
+    """By place among siblings: nodes accepted / nodes offered below the accepted path, with
+    intervals over prompts.
 
-    Rounds of older records, which do not say it, are left out. A node is offered where its parent was reached.
-    units: `metrics.prompt_units` of the samples.
+    Rounds of older records, which do not say it, are left out. A node is offered where its parent
+    was reached. units: `metrics.prompt_units` of the samples.
     """
     tables: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((most, 2)))
     for r in rounds:

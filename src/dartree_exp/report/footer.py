@@ -7,19 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dartree_exp.config.identity import reads
-from dartree_exp.metrics import METRICS
+from dartree_exp.metrics.measures import METRICS
+from dartree_exp.metrics.stats import LEVEL, REPLICATES
 from dartree_exp.records import Run
 from dartree_exp.records.environment import code_version
-from dartree_exp.stats import LEVEL, REPLICATES
 
 _KNOBS = ("budget", "width", "beta", "candidates", "draft_sampling")
 ROW_INVARIANT = (
-    "only exact passes here: the warm-up found that a row's bits do not depend on the number of rows beside it "
+    "only exact passes here: the warm-up found that a row's bits do not depend on the number of "
+    "rows beside it "
     "(row_invariant), so rounding explains no difference"
 )
 SHARED = "shared"
 INTERVAL = f"{LEVEL:.0%} percentile bootstrap over prompts"
-PROVENANCE = "every budget and other setting comes from the configuration; the report picks none by its result"
+PROVENANCE = (
+    "every budget and other setting comes from the configuration; the report picks none "
+    "by its result"
+)
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
@@ -57,11 +61,20 @@ def machine(environment: Mapping[str, Any]) -> str:
 
 def setup(config: Mapping[str, Any]) -> str:
     """Target, benchmark and decoding in one line."""
-    benchmark = f"{setting(config, 'benchmark.name')} {setting(config, 'benchmark.version') or ''}".strip()
+    benchmark = (
+        f"{setting(config, 'benchmark.name')} {setting(config, 'benchmark.version') or ''}".strip()
+    )
     temperature = setting(config, "decoding.temperature")
-    law = "greedy (T = 0)" if not temperature else f"T = {temperature:g}, seed {setting(config, 'decoding.seed')}"
+    law = (
+        "greedy (T = 0)"
+        if not temperature
+        else f"T = {temperature:g}, seed {setting(config, 'decoding.seed')}"
+    )
     cap = setting(config, "decoding.max_new_tokens")
-    return f"target {setting(config, 'model.name')}, benchmark {benchmark}, {law}, at most {cap} new tokens"
+    return (
+        f"target {setting(config, 'model.name')}, benchmark {benchmark}, {law}, at most {cap} "
+        "new tokens"
+    )
 
 
 def method(config: Mapping[str, Any]) -> str:
@@ -72,13 +85,19 @@ def method(config: Mapping[str, Any]) -> str:
         values["candidates"] = "min(budget, vocabulary)"
     if not setting(config, "decoding.temperature"):
         values["draft_sampling"] = None  # nothing is sampled
-    names = (name for name in _KNOBS if reads(str(tree.get("name")), name) and values.get(name) is not None)
+    names = (
+        name
+        for name in _KNOBS
+        if reads(str(tree.get("name")), name) and values.get(name) is not None
+    )
     knobs = ", ".join(f"{name.replace('_', ' ')} {values[name]}" for name in names)
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
 
 
 def stamp(runs: Sequence[Run]) -> list[str]:
-    """What was run, on which hardware, with how many threads and which dtype, and where the settings come from."""
+    """What was run, on which hardware, with how many threads and which dtype, and where the
+    settings come from.
+    """
     return [
         *dict.fromkeys(setup(run.config) for run in runs),
         *dict.fromkeys(machine(run.environment) for run in runs),
@@ -93,7 +112,10 @@ def _codes(runs: Sequence[Run]) -> list[str]:
     counted = Counter(code_version(run.environment) for run in runs if run.environment)
     if len(counted) < 2:
         return []
-    return [f"runs of different versions of the code: {'; '.join(f'{n} of {code}' for code, n in counted.items())}"]
+    return [
+        "runs of different versions of the code: "
+        f"{'; '.join(f'{n} of {code}' for code, n in counted.items())}"
+    ]
 
 
 def verdict_rule(environment: Mapping[str, Any]) -> list[str]:
@@ -104,10 +126,15 @@ def verdict_rule(environment: Mapping[str, Any]) -> list[str]:
     if not isinstance(tolerance, int | float) or not tolerance:
         return []
     return [
-        f"near tie: every token within {tolerance:.3g} logits of the maximum in its own context (tolerance measured before)"
+        f"near tie: every token within {tolerance:.3g} logits of the maximum in its own context "
+        "(tolerance measured before)"
     ]
 
 
 def beside(config: Mapping[str, Any]) -> str:
     """Where plain decoding was timed."""
-    return "of the sweep, timed apart" if setting(config, "baseline") == SHARED else "in the same process"
+    return (
+        "of the sweep, timed apart"
+        if setting(config, "baseline") == SHARED
+        else "in the same process"
+    )

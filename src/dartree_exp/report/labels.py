@@ -1,4 +1,6 @@
-"""Short names: of runs by their method and what tells them apart, of groups of runs that a table may compare."""
+"""Short names: of runs by their method and what tells them apart, of groups of runs that a table
+may compare.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dartree_exp.console.printable import printable_line
 from dartree_exp.records import Run
 from dartree_exp.report.tables import method_of
-from dartree_exp.terminal import printable_line
 
 _NOT_COMPARED = ("force", "output", "record", "sweep", "tracker", "method")
 _METHOD_PARTS = ("drafter", "tree", "budget")
@@ -22,9 +24,11 @@ _Law = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one target on one set of prompts under one law of decoding: the most that one table compares.
+    """Runs of one target on one set of prompts under one law of decoding: the most that one table
+    compares.
 
-    `title` is what sets the group apart from the others, "" where it is the only one; `names` as `name_runs`.
+    `title` is what sets the group apart from the others, "" where it is the only one; `names` as
+    `name_runs`.
     """
 
     title: str
@@ -34,7 +38,9 @@ class Group:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Groups in the order of their first run. Seeds and caps on prompts do not split: pairing takes what is shared."""
+    """Groups in the order of their first run. Seeds and caps on prompts do not split: pairing takes
+    what is shared.
+    """
     members: dict[_Law, list[Run]] = {}
     flats: dict[_Law, dict[str, str]] = {}
     for run in runs:
@@ -42,7 +48,10 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         flats.setdefault(law, dict(law))
         members.setdefault(law, []).append(run)
     titles = [" ".join(part) for part in _apart(list(flats.values()))]
-    return [Group(title, runs, *name_runs(runs)) for title, runs in zip(titles, members.values(), strict=True)]
+    return [
+        Group(title, runs, *name_runs(runs))
+        for title, runs in zip(titles, members.values(), strict=True)
+    ]
 
 
 def name_runs(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
@@ -50,15 +59,22 @@ def name_runs(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
 
     Equal names get the folder's name appended.
     """
-    names, hidden = name_settings([method_of(run) for run in runs], [flatten(run.config) for run in runs])
-    return [f"{n} {r.path.name}" if names.count(n) > 1 else n for n, r in zip(names, runs, strict=True)], hidden
+    names, hidden = name_settings(
+        [method_of(run) for run in runs], [flatten(run.config) for run in runs]
+    )
+    return [
+        f"{n} {r.path.name}" if names.count(n) > 1 else n for n, r in zip(names, runs, strict=True)
+    ], hidden
 
 
-def name_settings(methods: Sequence[str], flat: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str]]:
-    """Names of flat configurations: the method, then the settings that tell them apart; and what differs besides.
+def name_settings(
+    methods: Sequence[str], flat: Sequence[Mapping[str, str]]
+) -> tuple[list[str], list[str]]:
+    """Names of flat configurations: the method, then the settings that tell them apart; and what
+    differs besides.
 
-    Settings of drafter and tree count only among runs of one method (its name stands for them); all others (model,
-    benchmark, decoding, engine) are named wherever they differ.
+    Settings of drafter and tree count only among runs of one method (its name stands for them); all
+    others (model, benchmark, decoding, engine) are named wherever they differ.
     """
     compared = _differing(flat)
     outer = [key for key in compared if key.split(".")[0] not in _METHOD_PARTS]
@@ -66,21 +82,32 @@ def name_settings(methods: Sequence[str], flat: Sequence[Mapping[str, str]]) -> 
     parts: list[list[str]] = [[] for _ in flat]
     shown = _tell_apart(outer, flat, parts, [()] * len(flat))
     _tell_apart(inner, flat, parts, list(zip(methods, map(tuple, parts), strict=True)))
-    names = [printable_line(" ".join([method, *part])) for method, part in zip(methods, parts, strict=True)]
+    names = [
+        printable_line(" ".join([method, *part]))
+        for method, part in zip(methods, parts, strict=True)
+    ]
     return names, [key for key in outer if key not in shown]
 
 
 def method_names(runs: Sequence[Run]) -> dict[Path, str]:
-    """Names by folder that say nothing of target, prompts or decoding, so that a method has one name in all of them.
+    """Names by folder that say nothing of target, prompts or decoding, so that a method has one
+    name in all of them.
 
-    Runs of one group that such names cannot tell apart (two seeds, two thread counts) get their folder's name appended.
+    Runs of one group that such names cannot tell apart (two seeds, two thread counts) get their
+    folder's name appended.
     """
     flat = [flatten(run.config) for run in runs]
-    inner = [{k: v for k, v in f.items() if k.split(".")[0] in _METHOD_PARTS and k not in _OF_TARGET} for f in flat]
+    inner = [
+        {k: v for k, v in f.items() if k.split(".")[0] in _METHOD_PARTS and k not in _OF_TARGET}
+        for f in flat
+    ]
     names, _ = name_settings([method_of(run) for run in runs], inner)
     seen = Counter((name, _law(f)) for name, f in zip(names, flat, strict=True))
     told = zip(runs, names, flat, strict=True)
-    return {run.path: f"{name} {run.path.name}" if seen[name, _law(f)] > 1 else name for run, name, f in told}
+    return {
+        run.path: f"{name} {run.path.name}" if seen[name, _law(f)] > 1 else name
+        for run, name, f in told
+    }
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -95,8 +122,14 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def compared(config: Mapping[str, Any]) -> dict[str, str]:
-    """The flat settings that a comparison looks at: not where a result goes or what it is called."""
-    return {key: value for key, value in flatten(config).items() if key.split(".")[0] not in _NOT_COMPARED}
+    """The flat settings that a comparison looks at: not where a result goes or what it is
+    called.
+    """
+    return {
+        key: value
+        for key, value in flatten(config).items()
+        if key.split(".")[0] not in _NOT_COMPARED
+    }
 
 
 def _law(flat: Mapping[str, str]) -> _Law:
@@ -113,14 +146,25 @@ def _apart(flat: Sequence[Mapping[str, str]]) -> list[list[str]]:
 
 def _differing(flat: Sequence[Mapping[str, str]]) -> list[str]:
     keys = list(dict.fromkeys(key for config in flat for key in config))
-    found = [key for key in keys if key.split(".")[0] not in _NOT_COMPARED and len({_at(c, key) for c in flat}) > 1]
-    return sorted(found, key=lambda key: not key.endswith(".name"))  # a group's choice says more than its settings
+    found = [
+        key
+        for key in keys
+        if key.split(".")[0] not in _NOT_COMPARED and len({_at(c, key) for c in flat}) > 1
+    ]
+    return sorted(
+        found, key=lambda key: not key.endswith(".name")
+    )  # a group's choice says more than its settings
 
 
 def _tell_apart(
-    keys: Iterable[str], flat: Sequence[Mapping[str, str]], parts: list[list[str]], groups: list[Any]
+    keys: Iterable[str],
+    flat: Sequence[Mapping[str, str]],
+    parts: list[list[str]],
+    groups: list[Any],
 ) -> set[str]:
-    """Add `key=value` to the runs of every group that the key splits further, key by key; the keys used."""
+    """Add `key=value` to the runs of every group that the key splits further, key by key; the keys
+    used.
+    """
     used = set()
     for key in keys:
         for group in set(groups):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dartree_exp.console.printable import printable
 from dartree_exp.report.table import Cell, Table
-from dartree_exp.terminal import printable
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -45,7 +45,9 @@ def escape(text: str) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """A file of floats, one a table; intervals stand small below their numbers, notes below the table."""
+    """A file of floats, one a table; intervals stand small below their numbers, notes below the
+    table.
+    """
     return HEAD + "\n".join(_float(table) for table in tables)
 
 
@@ -66,7 +68,10 @@ def _float(table: Table) -> str:
     lines += [r"\bottomrule", r"\end{tabular}"]
     if table.notes:
         notes = ". ".join(escape(_capital(note)) for note in table.notes)
-        lines += [r"\par\smallskip", rf"\begin{{minipage}}{{\linewidth}}\footnotesize {notes}.\end{{minipage}}"]
+        lines += [
+            r"\par\smallskip",
+            rf"\begin{{minipage}}{{\linewidth}}\footnotesize {notes}.\end{{minipage}}",
+        ]
     return "\n".join([*lines, r"\end{table}", ""])
 
 
@@ -78,7 +83,9 @@ def _caption(table: Table) -> str:
 
 
 def _cell(cell: Cell, first: bool) -> str:
-    """The cell's lines below each other, the first one's to the left; all but the head line small."""
+    """The cell's lines below each other, the first one's to the left; all but the head line
+    small.
+    """
     head, *rest = (escape(line) for line in cell.text.split("\n"))
     head = rf"\textbf{{{head}}}" if cell.best or cell.bad else head
     if not rest:

@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from dartree_exp.metrics import point
+from dartree_exp.console.printable import printable
+from dartree_exp.metrics.measures import point
 from dartree_exp.records import SampleRecord
 from dartree_exp.report.table import NONE
-from dartree_exp.terminal import printable
 
 
 class LiveLine:
     """Shows progress between prompts; a context manager.
 
-    On a terminal one line is redrawn after every prompt, and only then: a redrawing thread would take its share of the
-    cores from what is being timed. Elsewhere (a log file, a CI job) plain lines are printed, at most one every `every`
-    seconds, the first and the last one always.
+    On a terminal one line is redrawn after every prompt, and only then: a redrawing thread would
+    take its share of the cores from what is being timed. Elsewhere (a log file, a CI job) plain
+    lines are printed, at most one every `every` seconds, the first and the last one always.
 
     Args:
         total: samples of the whole run.
@@ -58,7 +58,9 @@ class LiveLine:
                 console=console,
                 auto_refresh=False,
             )
-            self._task = self._progress.add_task(label, total=total, completed=self._resumed, status=self._status())
+            self._task = self._progress.add_task(
+                label, total=total, completed=self._resumed, status=self._status()
+            )
 
     def update(self, sample: SampleRecord) -> None:
         """Count a finished sample and show where the run stands."""
@@ -71,7 +73,9 @@ class LiveLine:
         last = len(self._samples) >= self._total
         if self._printed is None or last or now - self._printed >= self._every:
             self._printed = now
-            line = f"{self._label} prompt {len(self._samples)}/{self._total}  {self._status()}".strip()
+            line = (
+                f"{self._label} prompt {len(self._samples)}/{self._total}  {self._status()}".strip()
+            )
             self._console.print(Text(line), soft_wrap=True)
 
     def say(self, message: str) -> None:
@@ -85,13 +89,18 @@ class LiveLine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._progress is not None:
             self._progress.stop()
 
     def _status(self) -> str:
-        tau, speed, speedup = (point(self._samples, name) for name in ("tau_macro", "tokens_per_second", "speedup"))
+        tau, speed, speedup = (
+            point(self._samples, name) for name in ("tau_macro", "tokens_per_second", "speedup")
+        )
         parts = [
             f"tau {_number(tau, '.2f')}",
             f"{_number(speed, '.1f')} tok/s",

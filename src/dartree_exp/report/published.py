@@ -1,7 +1,7 @@
 """Numbers from the papers beside ours: a table that never lets one be taken for the other.
 
-`published.yaml` holds the cells with their sources. They were measured on other hardware, with other models, prompts and
-settings: no difference against ours is computed, and no best is marked.
+`published.yaml` holds the cells with their sources. They were measured on other hardware, with
+other models, prompts and settings: no difference against ours is computed, and no best is marked.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from dartree_exp.metrics import METRICS
+from dartree_exp.metrics.measures import METRICS
+from dartree_exp.metrics.stats import estimate
 from dartree_exp.records import Run
 from dartree_exp.report import caveats, footer, verdicts
 from dartree_exp.report.labels import name_runs
 from dartree_exp.report.table import NONE, Cell, Table
 from dartree_exp.report.tables import method_of
-from dartree_exp.stats import estimate
 
 MARK = "†"
-WARNING = f"{MARK} published by others, on other hardware, with other models and settings: no comparison"
+WARNING = (
+    f"{MARK} published by others, on other hardware, with other models and settings: no comparison"
+)
 AVERAGE = "average"
 UNKNOWN_AR = "AR of a kind that the source does not state"
 _UNITS = {"speedup": "×"}
@@ -30,7 +32,8 @@ _UNITS = {"speedup": "×"}
 
 @dataclass(frozen=True)
 class Row:
-    """A published row: numbers by column and quantity (`tau`, `speedup`, `round_ms`, `tokens_per_second`).
+    """A published row: numbers by column and quantity (`tau`, `speedup`, `round_ms`,
+    `tokens_per_second`).
 
     `ar` says which plain decoding its speedups are over.
     """
@@ -62,7 +65,9 @@ def not_here() -> frozenset[str]:
 def _data() -> dict[str, Any]:
     import yaml
 
-    text = resources.files("dartree_exp.report").joinpath("published.yaml").read_text(encoding="utf-8")
+    text = (
+        resources.files("dartree_exp.report").joinpath("published.yaml").read_text(encoding="utf-8")
+    )
     return yaml.safe_load(text)
 
 
@@ -94,24 +99,38 @@ def _rows(part: dict[str, Any]) -> list[Row]:
 
 
 def published_tables(runs: Sequence[Run]) -> list[Table]:
-    """One table per temperature of the runs: ours first, then what was published for the same methods."""
+    """One table per temperature of the runs: ours first, then what was published for the same
+    methods.
+    """
     tables = []
-    for temperature in sorted({float(footer.setting(run.config, "decoding.temperature") or 0) for run in runs}):
-        ours = [r for r in runs if float(footer.setting(r.config, "decoding.temperature") or 0) == temperature]
+    for temperature in sorted(
+        {float(footer.setting(run.config, "decoding.temperature") or 0) for run in runs}
+    ):
+        ours = [
+            r
+            for r in runs
+            if float(footer.setting(r.config, "decoding.temperature") or 0) == temperature
+        ]
         methods = {method_of(run) for run in ours}
         theirs = [
             row
             for row in published()
-            if row.method in methods and row.temperature == temperature and row.columns_are == "data sets"
+            if row.method in methods
+            and row.temperature == temperature
+            and row.columns_are == "data sets"
         ]
         if theirs:
-            tables.append(_table(ours, sorted(theirs, key=lambda row: (row.target, row.set)), temperature))
+            tables.append(
+                _table(ours, sorted(theirs, key=lambda row: (row.target, row.set)), temperature)
+            )
     return tables
 
 
 def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Table:
     names, _ = name_runs(ours)
-    named = dict.fromkeys([_benchmark(run) for run in ours] + [c for row in theirs for c in row.cells])
+    named = dict.fromkeys(
+        [_benchmark(run) for run in ours] + [c for row in theirs for c in row.cells]
+    )
     columns = [*(c for c in named if c != AVERAGE), *(c for c in named if c == AVERAGE)]
     rows = [_our_row(run, columns) for run in ours] + [_their_row(row, columns) for row in theirs]
     notes = [
@@ -119,9 +138,12 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
         *caveats.of_all(ours, names),
         "cells: tau, then macro speedup over plain decoding (AR)",
         *_whose_ar(ours, theirs),
-        *dict.fromkeys(f"{MARK} {row.source}" + (f": {row.note}" if row.note else "") for row in theirs),
+        *dict.fromkeys(
+            f"{MARK} {row.source}" + (f": {row.note}" if row.note else "") for row in theirs
+        ),
         *footer.stamp(ours),
-        f"ours: tau macro, {METRICS['tau_macro'].definition}; speedup, {METRICS['speedup_macro'].definition}",
+        f"ours: tau macro, {METRICS['tau_macro'].definition}; speedup, "
+        f"{METRICS['speedup_macro'].definition}",
     ]
     title = f"beside published numbers, T = {temperature:g}"
     rules = frozenset({len(ours) - 1})
@@ -131,28 +153,45 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
 def _whose_ar(ours: Sequence[Run], theirs: Sequence[Row]) -> list[str]:
     """Over which plain decoding each speedup was taken, and what turns ours into theirs."""
     places = " or ".join(dict.fromkeys(footer.beside(run.config) for run in ours))
-    notes = [f"ours: speedup over lean AR, a loop of our own that does nothing but decode one token a step, {places}"]
-    for ar in dict.fromkeys(row.ar for row in theirs if any("speedup" in cell for cell in row.cells.values())):
+    notes = [
+        "ours: speedup over lean AR, a loop of our own that does nothing but decode one token a "
+        f"step, {places}"
+    ]
+    for ar in dict.fromkeys(
+        row.ar for row in theirs if any("speedup" in cell for cell in row.cells.values())
+    ):
         sets = dict.fromkeys(row.source for row in theirs if row.ar == ar)
         notes.append(f"{MARK} speedup over {ar}: {'; '.join(sets)}")
     if any(method_of(run) == "ar" for run in ours):
         notes.append(
-            "our row ar: AR through the speculative loop over lean AR; another row's speedup / this one is its speedup "
+            "our row ar: AR through the speculative loop over lean AR; another row's speedup / "
+            "this one is its speedup "
             "over AR through that loop"
         )
     if any(footer.setting(run.config, "protocol") != "paper" for run in ours):
-        notes.append("ours times every draft; DARTree's clock leaves out the first one of an answer (protocol=paper)")
+        notes.append(
+            "ours times every draft; DARTree's clock leaves out the first one of an answer "
+            "(protocol=paper)"
+        )
     return notes
 
 
 def _our_row(run: Run, columns: Sequence[str]) -> list[Cell]:
-    tau, speedup = (estimate(run.samples, metric).value for metric in ("tau_macro", "speedup_macro"))
-    device = str(footer.setting(run.environment, "device_details.name") or footer.setting(run.environment, "cpu.model"))
+    tau, speedup = (
+        estimate(run.samples, metric).value for metric in ("tau_macro", "speedup_macro")
+    )
+    device = str(
+        footer.setting(run.environment, "device_details.name")
+        or footer.setting(run.environment, "cpu.model")
+    )
     numbers = {"tau": tau, "speedup": speedup}
     cells = [_cell(c, numbers if c == _benchmark(run) else {}) for c in columns]
     name = method_of(run)
     name += "" if name == "ar" else f" (B = {footer.setting(run.config, 'tree.budget')})"
-    return [_named(name, "this report", str(footer.setting(run.config, "model.name")), device), *cells]
+    return [
+        _named(name, "this report", str(footer.setting(run.config, "model.name")), device),
+        *cells,
+    ]
 
 
 def _their_row(row: Row, columns: Sequence[str]) -> list[Cell]:
@@ -163,11 +202,19 @@ def _their_row(row: Row, columns: Sequence[str]) -> list[Cell]:
 
 def _named(method: str, source: str, target: str, hardware: str) -> Cell:
     values = {"method": method, "source": source, "target": target, "hardware": hardware}
-    return Cell(f"{method}\n{target}, {hardware}\n{source}", values, f"{method}: {target}, {hardware}, {source}")
+    return Cell(
+        f"{method}\n{target}, {hardware}\n{source}",
+        values,
+        f"{method}: {target}, {hardware}, {source}",
+    )
 
 
 def _cell(column: str, numbers: dict[str, Any]) -> Cell:
-    shown = [f"{numbers[key]:.2f}{_UNITS.get(key, '')}" for key in ("tau", "speedup") if numbers.get(key) is not None]
+    shown = [
+        f"{numbers[key]:.2f}{_UNITS.get(key, '')}"
+        for key in ("tau", "speedup")
+        if numbers.get(key) is not None
+    ]
     values = {f"{column}_{key}": numbers.get(key) for key in ("tau", "speedup")}
     return Cell("\n".join(shown) or NONE, values, " / ".join(shown) or NONE)
 

@@ -1,4 +1,6 @@
-"""What one choice is worth: paired differences between runs that differ in one setting, or one group of them, alone."""
+"""What one choice is worth: paired differences between runs that differ in one setting, or one
+group of them, alone.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from dartree_exp.metrics.stats import LEVEL, TOO_FEW
 from dartree_exp.records import RecordError, Run
 from dartree_exp.report import caveats, claims, footer, verdicts
 from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact, title
 from dartree_exp.report.labels import Group, compared, group_runs
 from dartree_exp.report.table import Cell, Table
 from dartree_exp.report.tables import method_of
-from dartree_exp.stats import LEVEL, TOO_FEW
 
 HEADERS = ("run", "against", "n", "Δ tau", "tau ratio", "separable")
 
@@ -24,14 +26,22 @@ def swap_tables(runs: Sequence[Run], key: str) -> list[Table]:
     key: a setting, `tree.width`, or a group, `drafter`, all of whose settings may differ.
 
     Raises:
-        RecordError: the runs have no such setting, no two of them differ in it alone, or some are lossy and some exact.
+        RecordError: the runs have no such setting, no two of them differ in it alone, or some are
+            lossy and some exact.
     """
     refuse_lossy_beside_exact(runs)
     if not any(_belongs(setting, key) for run in runs for setting in compared(run.config)):
-        raise RecordError(f"--swap {key}: no such setting in these runs; try drafter, tree, tree.width, tree.budget")
-    tables = [table for group in group_runs(in_order(runs)) if (table := _table(group, key)) is not None]
+        raise RecordError(
+            f"--swap {key}: no such setting in these runs; try drafter, tree, tree.width, "
+            "tree.budget"
+        )
+    tables = [
+        table for group in group_runs(in_order(runs)) if (table := _table(group, key)) is not None
+    ]
     if not tables:
-        raise RecordError(f"--swap {key}: no two of these runs differ in that alone (FAILED ones left out)")
+        raise RecordError(
+            f"--swap {key}: no two of these runs differ in that alone (FAILED ones left out)"
+        )
     return tables
 
 
@@ -50,13 +60,17 @@ def _table(group: Group, key: str) -> Table | None:
     if not rows:
         return None
     judged = sum(row[-1].text != TOO_FEW for row in rows)
-    failed = [name for name, run in zip(group.names, group.runs, strict=True) if run.state == "FAILED"]
+    failed = [
+        name for name, run in zip(group.names, group.runs, strict=True) if run.state == "FAILED"
+    ]
     notes = [
         *caveats.of_all(group.runs, group.names),
         *([f"FAILED runs are compared with nothing: {', '.join(failed)}"] if failed else []),
-        f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} alone; "
+        f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} "
+        "alone; "
         "the higher tau stands first",
-        f"separable: {claims.SEPARABLE}; of {judged} comparisons of equals about {(1 - LEVEL) * judged:.1f} would look "
+        f"separable: {claims.SEPARABLE}; of {judged} comparisons of equals about "
+        f"{(1 - LEVEL) * judged:.1f} would look "
         "separable by chance",
         *footer.stamp(group.runs),
         *footer.definitions("tau_macro"),
@@ -74,7 +88,9 @@ def _belongs(setting: str, key: str) -> bool:
 
 
 def _row(names: Mapping[Path, str], before: Run, after: Run) -> list[Cell]:
-    difference = paired_cell("tau_difference", after.samples, before.samples, "tau_macro", as_ratio=False)
+    difference = paired_cell(
+        "tau_difference", after.samples, before.samples, "tau_macro", as_ratio=False
+    )
     if (difference.values["tau_difference"] or 0.0) < 0:
         return _row(names, after, before)
     n, separable = (difference.values[f"tau_difference_{key}"] for key in ("n", "separable"))

@@ -1,4 +1,6 @@
-"""One table, three faces: terminal (rich), Markdown and CSV, from the same cells; LaTeX and HTML are next door."""
+"""One table, three faces: terminal (rich), Markdown and CSV, from the same cells; LaTeX and HTML
+are next door.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dartree_exp.terminal import printable
+from dartree_exp.console.printable import printable
 
 NONE = "–"
 ALARM = "bold red"
@@ -42,8 +44,8 @@ class Cell:
 class Table:
     """Rows of cells under headers; `notes` stand below and define what is above.
 
-    `lead` stands between title and rows, as an alarm where `alarm` says so. `rules` holds indices of rows after which a
-    line is drawn.
+    `lead` stands between title and rows, as an alarm where `alarm` says so. `rules` holds indices
+    of rows after which a line is drawn.
     """
 
     title: str
@@ -63,9 +65,13 @@ class Table:
         )
         for index, header in enumerate(self.headers):
             # Names and numbers stay whole; where the terminal is narrow, remarks give way.
-            whole = not index or any(key.endswith("_low") for row in self.rows for key in row[index].values)
+            whole = not index or any(
+                key.endswith("_low") for row in self.rows for key in row[index].values
+            )
             justify: JustifyMethod = "right" if index else "left"
-            drawn.add_column(Text(printable(header)), justify=justify, overflow="fold", no_wrap=whole)
+            drawn.add_column(
+                Text(printable(header)), justify=justify, overflow="fold", no_wrap=whole
+            )
         for index, row in enumerate(self.rows):
             drawn.add_row(
                 *map(_drawn, row),
@@ -77,7 +83,8 @@ class Table:
         console.print(Text(printable(self.title), style="bold"), soft_wrap=not console.is_terminal)
         if self.lead:
             console.print(
-                Text(printable(self.lead), style=ALARM if self.alarm else ""), soft_wrap=not console.is_terminal
+                Text(printable(self.lead), style=ALARM if self.alarm else ""),
+                soft_wrap=not console.is_terminal,
             )
         console.print(drawn, crop=console.is_terminal)
         for note in self.notes:
@@ -89,14 +96,19 @@ class Table:
         headers = [header.replace("/\n", "/").replace("\n", " ") for header in self.headers]
         lines = [f"**{self.title}**", ""]
         lines += [f"**{self.lead}**" if self.alarm else self.lead, ""] if self.lead else []
-        lines += [_line(cells) for cells in (headers, ["---", *["---:"] * (len(headers) - 1)], *rows)]
+        lines += [
+            _line(cells) for cells in (headers, ["---", *["---:"] * (len(headers) - 1)], *rows)
+        ]
         lines += ["", *(f"- {note}" for note in self.notes)]
         return printable("\n".join(lines).rstrip() + "\n")
 
     def csv(self) -> str:
-        """One line per row and one column per number; undefined numbers are empty, text is never a formula."""
+        """One line per row and one column per number; undefined numbers are empty, text is never a
+        formula.
+        """
         records = [
-            {_plain(key): _plain(value) for cell in row for key, value in cell.values.items()} for row in self.rows
+            {_plain(key): _plain(value) for cell in row for key, value in cell.values.items()}
+            for row in self.rows
         ]
         keys = list(dict.fromkeys(key for record in records for key in record))
         out = io.StringIO()
@@ -107,11 +119,15 @@ class Table:
 
 
 def _plain(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay numbers."""
+    """Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay
+    numbers.
+    """
     if not isinstance(value, str):
         return value
     text = printable(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) and not _is_number(text) else text
+    return (
+        f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) and not _is_number(text) else text
+    )
 
 
 def _is_number(text: str) -> bool:
@@ -127,8 +143,12 @@ def label(name: str, text: str) -> Cell:
     return Cell(text, {name: text})
 
 
-def interval(name: str, estimate: Mapping[str, float | None], unit: str = "", sign: bool = False) -> Cell:
-    """An estimate {value, low, high}, the interval on a second line; below two prompts there is none."""
+def interval(
+    name: str, estimate: Mapping[str, float | None], unit: str = "", sign: bool = False
+) -> Cell:
+    """An estimate {value, low, high}, the interval on a second line; below two prompts there is
+    none.
+    """
     value, low, high = (estimate[key] for key in ("value", "low", "high"))
     values = {name: value, f"{name}_low": low, f"{name}_high": high}
     if value is None:
@@ -137,13 +157,17 @@ def interval(name: str, estimate: Mapping[str, float | None], unit: str = "", si
     shown = f"{value:{style}}{unit}"
     if low is None or high is None:
         return Cell(f"{shown}\n{NONE}", values, f"{shown} [{NONE}]")
-    return Cell(f"{shown}\n{low:{style}}…{high:{style}}", values, f"{shown} [{low:{style}}, {high:{style}}]")
+    return Cell(
+        f"{shown}\n{low:{style}}…{high:{style}}", values, f"{shown} [{low:{style}}, {high:{style}}]"
+    )
 
 
 def lines(cell: Cell, *more: str) -> Cell:
     """The cell with further lines below it."""
     text = "\n".join([cell.text, *more])
-    return replace(cell, text=text, markdown=", ".join([_joined(replace(cell, best=False, bad=False)), *more]))
+    return replace(
+        cell, text=text, markdown=", ".join([_joined(replace(cell, best=False, bad=False)), *more])
+    )
 
 
 def _drawn(cell: Cell) -> Text:
@@ -156,7 +180,11 @@ def _drawn(cell: Cell) -> Text:
 def _joined(cell: Cell) -> str:
     head, *rest = cell.text.split("\n")
     text = ", ".join([head, *rest]) if cell.markdown is None else cell.markdown
-    return f"**{head}**{text.removeprefix(head)}" if (cell.best or cell.bad) and text.startswith(head) else text
+    return (
+        f"**{head}**{text.removeprefix(head)}"
+        if (cell.best or cell.bad) and text.startswith(head)
+        else text
+    )
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
+from dartree_exp.metrics.clock import STAGES
+from dartree_exp.metrics.summary import summarise
 from dartree_exp.records import Run
 from dartree_exp.records.files import write_atomic
 from dartree_exp.report import caveats, footer, verdicts
 from dartree_exp.report.table import NONE, Cell, Table, interval, label
-from dartree_exp.summary import summarise
-from dartree_exp.timing import STAGES
 
 HEADERS = (
     "category",
@@ -30,11 +30,15 @@ _ENDS = {"value": "", "low": "_low", "high": "_high"}
 
 
 def run_tables(
-    folder: str | Path | Run, console: Console | None = None, write: Callable[[Path, str], object] = write_atomic
+    folder: str | Path | Run,
+    console: Console | None = None,
+    write: Callable[[Path, str], object] = write_atomic,
 ) -> Table:
-    """Print the table of a run folder if a console is given, write its table.md and table.csv, and return it.
+    """Print the table of a run folder if a console is given, write its table.md and table.csv, and
+    return it.
 
-    RecordError where the folder is no run folder, is damaged, or cannot be written; the table is printed before.
+    RecordError where the folder is no run folder, is damaged, or cannot be written; the table is
+    printed before.
     """
     run = folder if isinstance(folder, Run) else Run(Path(folder))
     table = run_table(run)
@@ -49,7 +53,11 @@ def run_table(run: Run) -> Table:
     """The table of a run as far as it has come."""
     summary = summarise(run.samples, method_of(run))
     categories = summary["by_category"]
-    rows = [_row(run, category, numbers) for category, numbers in categories.items()] if len(categories) > 1 else []
+    rows = (
+        [_row(run, category, numbers) for category, numbers in categories.items()]
+        if len(categories) > 1
+        else []
+    )
     rows.append(_row(run, "all", summary))
     speeds = [summary[key]["value"] for key in ("tokens_per_second", "ar_tokens_per_second")]
     notes = [
@@ -60,31 +68,52 @@ def run_table(run: Run) -> Table:
         *(
             []
             if None in speeds
-            else [f"{speeds[0]:.1f} tokens/s against {speeds[1]:.1f} of lean AR {footer.beside(run.config)}"]
+            else [
+                f"{speeds[0]:.1f} tokens/s against {speeds[1]:.1f} of lean AR "
+                f"{footer.beside(run.config)}"
+            ]
         ),
         *footer.definitions("tau_macro", "tau_micro", "speedup"),
     ]
-    return Table(summary["method"], HEADERS, rows, notes, frozenset({len(rows) - 2}), *verdicts.lead([run]))
+    return Table(
+        summary["method"], HEADERS, rows, notes, frozenset({len(rows) - 2}), *verdicts.lead([run])
+    )
 
 
 def method_of(run: Run) -> str:
     """The method's name as the run recorded it."""
-    return run.samples[0].method if run.samples else str(footer.setting(run.config, "method") or run.path.name)
+    return (
+        run.samples[0].method
+        if run.samples
+        else str(footer.setting(run.config, "method") or run.path.name)
+    )
 
 
 def also(numbers: Mapping[str, Any]) -> Cell:
-    """Counts that qualify a row: copies of other prompts, failures, fallbacks, loops, answers that ended at the cap."""
-    names = {"copies": "copies", "failed": "failed", "fallbacks": "by AR", "degenerate": "looping", "capped": "capped"}
+    """Counts that qualify a row: copies of other prompts, failures, fallbacks, loops, answers that
+    ended at the cap.
+    """
+    names = {
+        "copies": "copies",
+        "failed": "failed",
+        "fallbacks": "by AR",
+        "degenerate": "looping",
+        "capped": "capped",
+    }
     shown = [f"{numbers[key]} {name}" for key, name in names.items() if numbers[key]]
     return Cell("\n".join(shown) or NONE, {key: numbers[key] for key in names})
 
 
 def _stages(stages: Mapping[str, Mapping[str, float | None]]) -> Cell:
     shares = {stage: stages[stage]["value"] for stage in STAGES}
-    values = {f"share_{stage}{end}": stages[stage][key] for stage in STAGES for key, end in _ENDS.items()}
+    values = {
+        f"share_{stage}{end}": stages[stage][key] for stage in STAGES for key, end in _ENDS.items()
+    }
     if None in shares.values():
         return Cell(NONE, values)
-    return Cell("/".join(f"{100 * share:.0f}" for share in shares.values() if share is not None), values)
+    return Cell(
+        "/".join(f"{100 * share:.0f}" for share in shares.values() if share is not None), values
+    )
 
 
 def _row(run: Run, category: str, numbers: Mapping[str, Any]) -> list[Cell]:

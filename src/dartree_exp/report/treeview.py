@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from dartree_exp.console.printable import printable
 from dartree_exp.records import RecordError, RoundRecord, Run, TreeRecord
-from dartree_exp.terminal import printable
 
 PRUNED_NAMED = 8  # pruned children named per node in the terminal
 
@@ -23,13 +23,19 @@ def find_tree(run: Run, place: str) -> tuple[TreeRecord, RoundRecord | None]:
     """
     sample, colon, number = place.rpartition(":")
     if not colon or not number.isdecimal():
-        raise RecordError(f"--tree {place}: must be SAMPLE:ROUND, such as {_recorded(run)[0] or 'math-1:0'}")
+        raise RecordError(
+            f"--tree {place}: must be SAMPLE:ROUND, such as {_recorded(run)[0] or 'math-1:0'}"
+        )
     for tree in run.trees:
-        if tree.round == int(number) and sample in (f"{tree.id}/{tree.turn}", tree.id if not tree.turn else ""):
+        if tree.round == int(number) and sample in (
+            f"{tree.id}/{tree.turn}",
+            tree.id if not tree.turn else "",
+        ):
             return tree, round_of(run, tree)
     known = "; ".join(_recorded(run)[1])
     raise RecordError(
-        f"--tree {place}: no such tree in {run.path}; recorded: {known or 'none'} (record.trees=all force=true records all)"
+        f"--tree {place}: no such tree in {run.path}; recorded: {known or 'none'} "
+        "(record.trees=all force=true records all)"
     )
 
 
@@ -39,18 +45,24 @@ def _recorded(run: Run) -> tuple[str, list[str]]:
     for tree in run.trees:
         rounds.setdefault(f"{tree.id}/{tree.turn}" if tree.turn else tree.id, []).append(tree.round)
     first = next((f"{name}:{numbers[0]}" for name, numbers in rounds.items()), "")
-    return first, [f"{name} rounds {min(numbers)} to {max(numbers)}" for name, numbers in rounds.items()]
+    return first, [
+        f"{name} rounds {min(numbers)} to {max(numbers)}" for name, numbers in rounds.items()
+    ]
 
 
 def round_of(run: Run, tree: TreeRecord) -> RoundRecord | None:
     """The round whose tree this is, None where its record is missing."""
-    return next((r for r in run.rounds if r.sample_key == tree.sample_key and r.round == tree.round), None)
+    return next(
+        (r for r in run.rounds if r.sample_key == tree.sample_key and r.round == tree.round), None
+    )
 
 
 def print_tree(console: Console, tree: TreeRecord, round_: RoundRecord | None = None) -> None:
-    """Draw the tree: the accepted path in bold green, what was verified in plain, what was pruned named dimly.
+    """Draw the tree: the accepted path in bold green, what was verified in plain, what was pruned
+    named dimly.
 
-    Behind each token stand the log-probability of its path and, after #, its place among its depth's candidates.
+    Behind each token stand the log-probability of its path and, after #, its place among its
+    depth's candidates.
     """
     verified = set(range(len(tree.tokens)) if tree.verified is None else tree.verified)
     accepted = set(tree.accepted)
@@ -60,7 +72,9 @@ def print_tree(console: Console, tree: TreeRecord, round_: RoundRecord | None = 
     while stack:
         node, branch = stack.pop()
         if node == tree.accepted[-1]:
-            branch.add(Text(f"{visible(tree.text(tree.bonus))}  the target's own token", style="yellow"))
+            branch.add(
+                Text(f"{visible(tree.text(tree.bonus))}  the target's own token", style="yellow")
+            )
         for child in children[node]:
             if child in verified:
                 stack.append((child, branch.add(_label(tree, child, child in accepted))))
@@ -73,13 +87,19 @@ def print_tree(console: Console, tree: TreeRecord, round_: RoundRecord | None = 
 
 def _head(tree: TreeRecord, round_: RoundRecord | None, verified: int) -> Text:
     head = Text(f"{printable(tree.id)} turn {tree.turn}, round {tree.round}: ", style="bold")
-    head.append(f"{len(tree.accepted)} tokens advanced, {verified} nodes verified of {len(tree.tokens) - 1} scored")
+    head.append(
+        f"{len(tree.accepted)} tokens advanced, {verified} nodes verified of "
+        f"{len(tree.tokens) - 1} scored"
+    )
     if round_ is not None and round_.time:
         times = ", ".join(f"{stage} {1e3 * s:.1f} ms" for stage, s in round_.time.items())
         head.append(printable(f"\n{times}"), style="dim")
     head.append(printable(f"\n…{tree.context}"), style="dim")
     head.append(printable(tree.text(tree.tokens[0])), style="bold")
-    head.append(printable("".join(tree.text(tree.tokens[node]) for node in tree.accepted[1:])), style="bold green")
+    head.append(
+        printable("".join(tree.text(tree.tokens[node]) for node in tree.accepted[1:])),
+        style="bold green",
+    )
     head.append(printable(tree.text(tree.bonus)), style="yellow")
     return head
 
@@ -99,7 +119,9 @@ def _cut(tree: TreeRecord, nodes: Sequence[int], children: Sequence[Sequence[int
     named = ", ".join(visible(tree.text(tree.tokens[node])) for node in nodes[:PRUNED_NAMED])
     more = f" and {len(nodes) - PRUNED_NAMED} more" if len(nodes) > PRUNED_NAMED else ""
     total = sum(size(node) for node in nodes)
-    return f"pruned: {named}{more}" + (f" ({total} nodes with what is below)" if total > len(nodes) else "")
+    return f"pruned: {named}{more}" + (
+        f" ({total} nodes with what is below)" if total > len(nodes) else ""
+    )
 
 
 def visible(text: str) -> str:
@@ -108,9 +130,11 @@ def visible(text: str) -> str:
 
 
 def viewer_data(runs: Sequence[Run], names: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """What the page's viewer draws: per run with recorded trees its samples, per sample its first rounds, compactly.
+    """What the page's viewer draws: per run with recorded trees its samples, per sample its first
+    rounds, compactly.
 
-    most: rounds per run. Node lists are those of `TreeRecord`; `state` is 0 pruned, 1 verified, 2 accepted.
+    most: rounds per run. Node lists are those of `TreeRecord`; `state` is 0 pruned, 1 verified, 2
+    accepted.
     """
     data = []
     for run, name in zip(runs, names, strict=True):
@@ -129,7 +153,10 @@ def viewer_data(runs: Sequence[Run], names: Sequence[str], most: int) -> list[di
 def _viewed(tree: TreeRecord, round_: RoundRecord | None) -> dict[str, Any]:
     verified = set(range(len(tree.tokens)) if tree.verified is None else tree.verified)
     accepted = set(tree.accepted)
-    steps = [1.0] + [exp(min(0.0, s - tree.scores[p])) for s, p in zip(tree.scores[1:], tree.parents[1:], strict=True)]
+    steps = [1.0] + [
+        exp(min(0.0, s - tree.scores[p]))
+        for s, p in zip(tree.scores[1:], tree.parents[1:], strict=True)
+    ]
     return {
         "round": tree.round,
         "text": [tree.text(token) for token in tree.tokens],
@@ -138,9 +165,13 @@ def _viewed(tree: TreeRecord, round_: RoundRecord | None) -> dict[str, Any]:
         "score": [round(score, 3) for score in tree.scores],
         "step": [round(step, 3) for step in steps],
         "rank": tree.ranks,
-        "state": [2 if n in accepted else 1 if n in verified else 0 for n in range(len(tree.tokens))],
+        "state": [
+            2 if n in accepted else 1 if n in verified else 0 for n in range(len(tree.tokens))
+        ],
         "last": tree.accepted[-1],
         "bonus": tree.text(tree.bonus),
         "context": tree.context,
-        "ms": {stage: round(1e3 * s, 2) for stage, s in round_.time.items()} if round_ is not None else {},
+        "ms": {stage: round(1e3 * s, 2) for stage, s in round_.time.items()}
+        if round_ is not None
+        else {},
     }

@@ -1,11 +1,13 @@
-"""Lossless or not, said first: wrong outputs, then exact ones and near ties with their largest gap, and the fp32 proof."""
+"""Lossless or not, said first: wrong outputs, then exact ones and near ties with their largest gap,
+and the fp32 proof.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dartree_exp.metrics import counts
+from dartree_exp.metrics.measures import counts
 from dartree_exp.records import Run, SampleRecord
 from dartree_exp.report.table import Cell
 
@@ -13,7 +15,8 @@ WRONG_NAMED = 3
 
 
 def lead(runs: Sequence[Run], names: Sequence[str] = ()) -> tuple[str, bool]:
-    """The first line of a table or page, and whether it is an alarm: a wrong output, or a proof that failed.
+    """The first line of a table or page, and whether it is an alarm: a wrong output, or a proof
+    that failed.
 
     names: of the runs, to say which one a wrong output is from; () for a single run.
     """
@@ -37,7 +40,12 @@ def cell(samples: Sequence[SampleRecord], proof: tuple[int, int] | None = None) 
     numbers = counts(samples)
     wrong = _wrong(numbers)
     shown = [wrong, *_others(samples, numbers), *([_proved(*proof)] if proof else [])]
-    values = {"outputs": wrong, **_verdicts(numbers), "gap_max": largest_gap(samples), "flips": flips(samples)}
+    values = {
+        "outputs": wrong,
+        **_verdicts(numbers),
+        "gap_max": largest_gap(samples),
+        "flips": flips(samples),
+    }
     if proof:
         values |= {"exact_in_fp32": proof[0], "proved_in_fp32": proof[1]}
     bad = bool(_verdicts(numbers)["wrong"]) or (proof is not None and proof[0] < proof[1])
@@ -45,7 +53,9 @@ def cell(samples: Sequence[SampleRecord], proof: tuple[int, int] | None = None) 
 
 
 def proof_of(run: Run) -> tuple[int, int] | None:
-    """(exact, of) of the outputs that `proof=fp32` decoded once more in fp32; None where it was not asked for."""
+    """(exact, of) of the outputs that `proof=fp32` decoded once more in fp32; None where it was not
+    asked for.
+    """
     proof = (run.summary or {}).get("proof")
     if (
         not isinstance(proof, Mapping)
@@ -57,12 +67,19 @@ def proof_of(run: Run) -> tuple[int, int] | None:
 
 
 def largest_gap(samples: Sequence[SampleRecord]) -> float | None:
-    """Largest distance of a near tie's token from the maximum, in logits (at T > 0 of log p + g); None without one."""
-    return max((gap for s in samples if s.verdict == "near_tie" and (gap := _gap(s)) is not None), default=None)
+    """Largest distance of a near tie's token from the maximum, in logits (at T > 0 of log p + g);
+    None without one.
+    """
+    return max(
+        (gap for s in samples if s.verdict == "near_tie" and (gap := _gap(s)) is not None),
+        default=None,
+    )
 
 
 def flips(samples: Sequence[SampleRecord]) -> int | None:
-    """Tokens that are not the maximum of their own context, over all near ties; None where no record says it."""
+    """Tokens that are not the maximum of their own context, over all near ties; None where no
+    record says it.
+    """
     found = [(s.verdict_detail or {}).get("flips") for s in samples if s.verdict == "near_tie"]
     numbers = [n for n in found if isinstance(n, int)]
     return sum(numbers) if numbers else None
@@ -89,7 +106,10 @@ def _others(samples: Sequence[SampleRecord], numbers: Mapping[str, Any]) -> list
     shown = [f"{_verdicts(numbers)['exact']} exact"]
     if ties:
         gap = largest_gap(samples)
-        shown.append(f"{ties} near tie{'s' * (ties > 1)}" + (f", gap {gap:.3g} at most" if gap is not None else ""))
+        shown.append(
+            f"{ties} near tie{'s' * (ties > 1)}"
+            + (f", gap {gap:.3g} at most" if gap is not None else "")
+        )
     return shown
 
 
@@ -105,7 +125,9 @@ def _gap(sample: SampleRecord) -> float | None:
     """`gap_max`; older records have the `gaps` of the first token that differed."""
     detail = sample.verdict_detail or {}
     gaps = [detail.get("gap_max")] if "gap_max" in detail else detail.get("gaps")
-    numbers = [gap for gap in gaps if isinstance(gap, int | float)] if isinstance(gaps, list) else []
+    numbers = (
+        [gap for gap in gaps if isinstance(gap, int | float)] if isinstance(gaps, list) else []
+    )
     return max(numbers, default=None)
 
 

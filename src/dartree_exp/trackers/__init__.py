@@ -16,7 +16,8 @@ from dartree_exp.trackers.wandb_tracker import WandbTracker
 
 
 def make_tracker(config: Config, folder: Path, say: Callable[[str], None] | None = None) -> Tracker:
-    """The tracker that `config.tracker` asks for, started, with the samples that a resumed run already has.
+    """The tracker that `config.tracker` asks for, started, with the samples that a resumed run
+    already has.
 
     Args:
         folder: the run folder, opened; its parent's name is the group.
@@ -25,10 +26,16 @@ def make_tracker(config: Config, folder: Path, say: Callable[[str], None] | None
     say = say or _to_stderr
     if config.tracker.name == "none":
         return NoTracker()
-    made = TensorboardTracker() if config.tracker.name == "tensorboard" else WandbTracker(config.tracker, say)
+    made = (
+        TensorboardTracker()
+        if config.tracker.name == "tensorboard"
+        else WandbTracker(config.tracker, say)
+    )
     tracker = Guarded(made, say)
     method = str(config.method)
-    info = RunInfo(config_hash(config), f"{method} {folder.name}", folder.parent.name, method, folder)
+    info = RunInfo(
+        config_hash(config), f"{method} {folder.name}", folder.parent.name, method, folder
+    )
     tracker.start(asdict(config), info)
     # A resumed run mirrors itself whole: the server would keep two halves under one id as two runs.
     run = Run(folder)
@@ -41,4 +48,12 @@ def _to_stderr(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-__all__ = ["Guarded", "NoTracker", "RunInfo", "TensorboardTracker", "Tracker", "WandbTracker", "make_tracker"]
+__all__ = [
+    "Guarded",
+    "NoTracker",
+    "RunInfo",
+    "TensorboardTracker",
+    "Tracker",
+    "WandbTracker",
+    "make_tracker",
+]

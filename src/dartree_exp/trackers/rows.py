@@ -1,19 +1,32 @@
-"""What trackers are told: flat rows of a round, a prompt and a summary, the same for all of them."""
+"""What trackers are told: flat rows of a round, a prompt and a summary, the same for all of
+them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dartree_exp.metrics import point
+from dartree_exp.metrics.clock import STAGES
+from dartree_exp.metrics.measures import point
 from dartree_exp.records import RoundRecord, SampleRecord
-from dartree_exp.timing import STAGES
 
 _NUMBERS = ("tau_macro", "speedup", "tokens_per_second")
 _NOT_CHARTED = ("definitions", "interval", "acceptance_histogram")
 
 SAMPLE_COLUMNS = (
-    *("id", "category", "turn", "repeat", "verdict", "finish", "emitted", "rounds", "tau", "speedup"),
+    *(
+        "id",
+        "category",
+        "turn",
+        "repeat",
+        "verdict",
+        "finish",
+        "emitted",
+        "rounds",
+        "tau",
+        "speedup",
+    ),
     *("degenerate", "fallback", "error", "text"),
 )
 
@@ -27,7 +40,11 @@ def round_row(index: int, record: RoundRecord) -> dict[str, float]:
         "round/tree_size": record.tree_size,
         "round/supertree_size": record.supertree_size,
         "round/tree_depth": record.tree_depth,
-        **{f"round/{stage}_ms": 1e3 * record.time[stage] for stage in STAGES if stage in record.time},
+        **{
+            f"round/{stage}_ms": 1e3 * record.time[stage]
+            for stage in STAGES
+            if stage in record.time
+        },
     }
 
 
@@ -51,18 +68,26 @@ def sample_row(sample: SampleRecord) -> list[Any]:
     return [
         *(sample.id, sample.category, sample.turn, sample.repeat, sample.verdict, sample.finish),
         *(sample.emitted, sample.rounds, point([sample], "tau_macro"), point([sample], "speedup")),
-        *(sample.degenerate, sample.fallback, None if sample.error is None else sample.error["message"], sample.text),
+        *(
+            sample.degenerate,
+            sample.fallback,
+            None if sample.error is None else sample.error["message"],
+            sample.text,
+        ),
     ]
 
 
 def histogram_bins(counts: Mapping[str, int]) -> tuple[list[int], list[float]]:
     """Counts and bin edges of the acceptance lengths, one bin each from 1 to the longest seen."""
     lengths = range(1, max(map(int, counts)) + 1)
-    return [counts.get(str(length), 0) for length in lengths], [length - 0.5 for length in (*lengths, lengths[-1] + 1)]
+    return [counts.get(str(length), 0) for length in lengths], [
+        length - 0.5 for length in (*lengths, lengths[-1] + 1)
+    ]
 
 
 def flatten(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """summary.json as flat keys: an estimate becomes `tau_macro`, `tau_macro_low`, `tau_macro_high`; others `a/b`.
+    """summary.json as flat keys: an estimate becomes `tau_macro`, `tau_macro_low`,
+    `tau_macro_high`; others `a/b`.
 
     Undefined numbers, definitions and lists are left out: a chart can do nothing with them.
     """

@@ -1,4 +1,6 @@
-"""TensorBoard as a mirror of the run folder: `tensorboard --logdir multirun/<sweep>` shows a sweep."""
+"""TensorBoard as a mirror of the run folder: `tensorboard --logdir multirun/<sweep>` shows a
+sweep.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ FOLDER = "tensorboard"
 
 
 class TensorboardTracker:
-    """Scalars per round and per prompt, the settings as text, the summary's numbers and the acceptance histogram.
+    """Scalars per round and per prompt, the settings as text, the summary's numbers and the
+    acceptance histogram.
 
     Event files lie in `tensorboard/` of the run folder.
     """
@@ -26,11 +29,15 @@ class TensorboardTracker:
         self._rounds = 0
 
     def start(self, config: Mapping[str, Any], info: RunInfo) -> None:
-        """Open the event file. Raises ImportError where the extra `tensorboard` is not installed."""
+        """Open the event file. Raises ImportError where the extra `tensorboard` is not
+        installed.
+        """
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ImportError("tracker=tensorboard needs the extra: pip install 'dartree_exp[tensorboard]'") from error
+            raise ImportError(
+                "tracker=tensorboard needs the extra: pip install 'dartree_exp[tensorboard]'"
+            ) from error
 
         folder = info.folder / FOLDER
         shutil.rmtree(folder, ignore_errors=True)  # a resumed run mirrors itself whole

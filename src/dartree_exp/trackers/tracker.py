@@ -12,7 +12,9 @@ from dartree_exp.records import RoundRecord, SampleRecord
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Who a run is: `id` its config hash, `group` its sweep, `job_type` its method, `folder` where its records lie."""
+    """Who a run is: `id` its config hash, `group` its sweep, `job_type` its method, `folder` where
+    its records lie.
+    """
 
     id: str
     name: str
@@ -75,8 +77,13 @@ class Guarded:
     def _try(self, name: str, *arguments: Any) -> None:
         try:
             getattr(self._tracker, name)(*arguments)
-        except Exception as error:  # whatever a tracker's library raises, the result is on disk already
+        except (
+            Exception
+        ) as error:  # whatever a tracker's library raises, the result is on disk already
             if not self._failed:
                 kind = f"{type(self._tracker).__name__} stopped at {name}: {type(error).__name__}"
-                self._say(f"{kind}: {' '.join(str(error).split())}. The run goes on; its records are safe.")
+                self._say(
+                    f"{kind}: {' '.join(str(error).split())}. The run goes on; its records are "
+                    "safe."
+                )
             self._failed = True

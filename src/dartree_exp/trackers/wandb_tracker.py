@@ -1,4 +1,6 @@
-"""Weights & Biases as a mirror of the run folder: one W&B run per configuration, offline unless asked otherwise."""
+"""Weights & Biases as a mirror of the run folder: one W&B run per configuration, offline unless
+asked otherwise.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,25 @@ from typing import Any
 
 from dartree_exp.config.schema import TrackerConfig
 from dartree_exp.records import RoundRecord, SampleRecord
-from dartree_exp.trackers.rows import SAMPLE_COLUMNS, flatten, histogram_bins, prompt_row, round_row, sample_row
+from dartree_exp.trackers.rows import (
+    SAMPLE_COLUMNS,
+    flatten,
+    histogram_bins,
+    prompt_row,
+    round_row,
+    sample_row,
+)
 from dartree_exp.trackers.tracker import RunInfo
 
-INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 120.0  # seconds; an unreachable server must not hold a finished run
+INIT_TIMEOUT, FINISH_TIMEOUT = (
+    30.0,
+    120.0,
+)  # seconds; an unreachable server must not hold a finished run
 
 
 class WandbTracker:
-    """Config, per-round and per-prompt metrics, summary, table of samples and acceptance histogram of one run.
+    """Config, per-round and per-prompt metrics, summary, table of samples and acceptance histogram
+    of one run.
 
     Args:
         config: project, entity and mode (offline | online | disabled).
@@ -42,11 +55,13 @@ class WandbTracker:
             job_type=info.job_type,
             config=dict(config),
             dir=os.environ.get("WANDB_DIR") or str(info.folder),
-            reinit="create_new",  # without it the second point of a sweep would log into the first one's run
+            # without it the second point of a sweep would log into the first one's run
+            reinit="create_new",
             settings=wandb.Settings(
                 silent=True,
                 console="off",  # the live line is not a log
-                x_disable_stats=True,  # a sampling thread would take its share of the cores being timed
+                # a sampling thread would take its share of the cores being timed
+                x_disable_stats=True,
                 init_timeout=INIT_TIMEOUT,
                 finish_timeout=FINISH_TIMEOUT,
             ),
@@ -66,7 +81,9 @@ class WandbTracker:
         self._run.log(prompt_row(self._samples))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Write summary, table and histogram and close the W&B run; exit code 1 where there is no summary."""
+        """Write summary, table and histogram and close the W&B run; exit code 1 where there is no
+        summary.
+        """
         run, self._run = self._run, None
         if run is None:
             return
@@ -77,13 +94,17 @@ class WandbTracker:
         finally:
             run.finish(exit_code=0 if summary is not None else 1)
         if self._config.mode == "offline":
-            self._say(f"W&B run kept offline; upload it with: wandb sync {os.path.dirname(run.dir)}")
+            self._say(
+                f"W&B run kept offline; upload it with: wandb sync {os.path.dirname(run.dir)}"
+            )
 
     def _media(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """The table of samples, and the histogram of acceptance lengths where there was a round."""
         import wandb
 
-        media: dict[str, Any] = {"samples": wandb.Table(list(SAMPLE_COLUMNS), list(map(sample_row, self._samples)))}
+        media: dict[str, Any] = {
+            "samples": wandb.Table(list(SAMPLE_COLUMNS), list(map(sample_row, self._samples)))
+        }
         if summary["acceptance_histogram"]:
             bins = histogram_bins(summary["acceptance_histogram"])
             media["acceptance_length"] = wandb.Histogram(np_histogram=bins)

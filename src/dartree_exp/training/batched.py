@@ -1,4 +1,6 @@
-"""Batched greedy decoding of prompts of one length: no padding, no mask, a preallocated cache, finished rows dropped."""
+"""Batched greedy decoding of prompts of one length: no padding, no mask, a preallocated cache,
+finished rows dropped.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,17 @@ from torch import Tensor
 
 from dartree_exp.training.features import LlamaStack
 
-COMPACT_EVERY = 16  # steps between two drops of finished rows: a copy of the cache against work on dead rows
+COMPACT_EVERY = (
+    16  # steps between two drops of finished rows: a copy of the cache against work on dead rows
+)
 
 
 @torch.inference_mode()
 def greedy(stack: LlamaStack, prompts: Tensor, cap: int, eos: Collection[int]) -> list[list[int]]:
     """Greedy continuations of prompts int64 [S, P], at most `cap` new ids each, EOS kept.
 
-    float32; a continuation may differ from one decoded alone only where two logits are within rounding.
+    float32; a continuation may differ from one decoded alone only where two logits are within
+    rounding.
     """
     samples, length = prompts.shape
     shape = (len(stack.layers), 2, samples, stack.kv_heads, length + cap, stack.head_dim)
@@ -44,10 +49,16 @@ def greedy(stack: LlamaStack, prompts: Tensor, cap: int, eos: Collection[int]) -
 
 
 def _forward(stack: LlamaStack, x: Tensor, cache: Tensor, start: int) -> Tensor:
-    """Logits [S, V] of the last of x [S, T, H] at positions start..; writes their keys and values into the cache."""
+    """Logits [S, V] of the last of x [S, T, H] at positions start..; writes their keys and values
+    into the cache.
+    """
     end = start + x.shape[1]
     for layer, (keys, values) in zip(stack.layers, cache, strict=True):
         q, keys[:, :, start:end], values[:, :, start:end] = stack.project(layer, x, start)
         past = keys[:, :, :end], values[:, :, :end]
-        x = stack.finish(layer, x, F.scaled_dot_product_attention(q, *past, is_causal=start == 0, enable_gqa=True))
+        x = stack.finish(
+            layer,
+            x,
+            F.scaled_dot_product_attention(q, *past, is_causal=start == 0, enable_gqa=True),
+        )
     return F.linear(F.rms_norm(x[:, -1], (x.shape[-1],), stack.norm, stack.eps), stack.head)

@@ -1,7 +1,7 @@
 """Captured features in memory, the order in which samples are visited, and random anchors.
 
-Everything random is drawn from generators seeded by (seed, purpose, counter), so a resumed run continues with the same
-batches. New shards join while a run goes on: capture and training overlap.
+Everything random is drawn from generators seeded by (seed, purpose, counter), so a resumed run
+continues with the same batches. New shards join while a run goes on: capture and training overlap.
 """
 
 from __future__ import annotations
@@ -61,7 +61,15 @@ def load_captured(folder: Path, number: int, taps: tuple[int, ...]) -> list[Capt
     for i, length in enumerate(shard.lengths.tolist()):
         part, prompt = slice(begin, begin + length), int(shard.prompt_lengths[i])
         if length - prompt >= MIN_OUTPUT:
-            out.append(Captured(shard.names[i], shard.domains[i], shard.ids[part].long(), prompt, shard.features[part]))
+            out.append(
+                Captured(
+                    shard.names[i],
+                    shard.domains[i],
+                    shard.ids[part].long(),
+                    prompt,
+                    shard.features[part],
+                )
+            )
         begin += length
     return out
 
@@ -75,7 +83,9 @@ def generator(*key: int) -> torch.Generator:
 
 
 class Order:
-    """Visits every known sample once per epoch, in random order; new samples are mixed into the running epoch."""
+    """Visits every known sample once per epoch, in random order; new samples are mixed into the
+    running epoch.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed, self.epoch, self.shuffles = seed, 0, 0
@@ -88,7 +98,10 @@ class Order:
     def take(self, count: int) -> list[int]:
         """The next `count` samples; a new epoch starts where the old one runs out."""
         if not self.known:
-            raise InputError("no captured sample to train on: only shard 0, which is held out, or outputs too short")
+            raise InputError(
+                "no captured sample to train on: only shard 0, which is held out, or outputs too "
+                "short"
+            )
         while len(self.queue) < count:
             rest, self.queue = self.queue, []
             self.epoch += 1
@@ -98,7 +111,12 @@ class Order:
         return taken
 
     def state(self) -> dict:
-        return {"epoch": self.epoch, "shuffles": self.shuffles, "known": self.known, "queue": self.queue}
+        return {
+            "epoch": self.epoch,
+            "shuffles": self.shuffles,
+            "known": self.known,
+            "queue": self.queue,
+        }
 
     def restore(self, state: dict) -> None:
         self.epoch, self.shuffles = state["epoch"], state["shuffles"]
@@ -114,8 +132,9 @@ class Order:
 class Batch:
     """Inputs of the forward and what it should predict.
 
-    labels: int64 [S, A, b], column of the token at anchor + k + 1, or -1 (past the end, not in the draft vocabulary, or
-        an unused anchor slot). previous: int64 [S, A, b], target ids of the tokens at anchor + k (teacher forcing).
+    labels: int64 [S, A, b], column of the token at anchor + k + 1, or -1 (past the end, not in the
+        draft vocabulary, or an unused anchor slot). previous: int64 [S, A, b], target ids of the
+        tokens at anchor + k (teacher forcing).
     inside: bool [S, A, b], there is a token to predict, in the draft vocabulary or not.
     """
 
@@ -129,7 +148,8 @@ class Batch:
 class Vocabulary:
     """Frozen tables of the target and the drafting softmax' restriction.
 
-    embed: [V, H]; head: [Vd, H], the lm_head rows of `ids` int64 [Vd]; columns: int64 [V], column of an id or -1.
+    embed: [V, H]; head: [Vd, H], the lm_head rows of `ids` int64 [Vd]; columns: int64 [V], column
+    of an id or -1.
     """
 
     embed: Tensor
@@ -147,17 +167,25 @@ class Vocabulary:
 
 
 def random_anchors(sample: Captured, count: int, rng: torch.Generator) -> Tensor:
-    """int64 [<= count], ascending distinct positions from the first output token on, each with a label behind it."""
+    """int64 [<= count], ascending distinct positions from the first output token on, each with a
+    label behind it.
+    """
     places = len(sample.ids) - 1 - sample.prompt
     return sample.prompt + torch.randperm(places, generator=rng)[:count].sort().values
 
 
 def make_batch(
-    samples: list[Captured], anchors: list[Tensor], block: int, scale: Tensor, vocabulary: Vocabulary
+    samples: list[Captured],
+    anchors: list[Tensor],
+    block: int,
+    scale: Tensor,
+    vocabulary: Vocabulary,
 ) -> Batch:
     """Pack samples with their anchors; `scale` float32 [n * H] multiplies the features."""
     used = [int(a[-1]) for a in anchors]  # Context from the last anchor on is visible to none.
-    features = torch.cat([s.features[:n] for s, n in zip(samples, used, strict=True)]).float().mul_(scale)
+    features = (
+        torch.cat([s.features[:n] for s, n in zip(samples, used, strict=True)]).float().mul_(scale)
+    )
     rows = torch.zeros(len(samples), max(used), dtype=torch.int64)
     places = torch.zeros(len(samples), max(len(a) for a in anchors), dtype=torch.int64)
     tokens = torch.full((*places.shape, block + 1), -1)
@@ -168,16 +196,22 @@ def make_batch(
         # Unused anchor slots repeat the first anchor, without labels.
         places[i] = torch.cat([chosen, chosen[:1].expand(places.shape[1] - len(chosen))])
         at = chosen[:, None] + torch.arange(block + 1)
-        tokens[i, : len(chosen)] = torch.where(at < len(sample.ids), sample.ids[at.clamp_max(len(sample.ids) - 1)], -1)
+        tokens[i, : len(chosen)] = torch.where(
+            at < len(sample.ids), sample.ids[at.clamp_max(len(sample.ids) - 1)], -1
+        )
     roots = torch.stack([s.ids[p] for s, p in zip(samples, places, strict=True)])
     inside = tokens[:, :, 1:] >= 0
     labels = torch.where(inside, vocabulary.columns[tokens[:, :, 1:]], -1)
-    inputs = BlockInputs(features, rows, places, vocabulary.embed[roots], vocabulary.embed[vocabulary.mask_token_id])
+    inputs = BlockInputs(
+        features, rows, places, vocabulary.embed[roots], vocabulary.embed[vocabulary.mask_token_id]
+    )
     return Batch(inputs, labels, tokens[:, :, :-1].clamp_min(0), inside)
 
 
 def feature_scale(samples: list[Captured]) -> Tensor:
-    """1 / rms of each feature over the samples, float32 [n * H]; the first position, an attention sink, is left out."""
+    """1 / rms of each feature over the samples, float32 [n * H]; the first position, an attention
+    sink, is left out.
+    """
     total, count = torch.zeros(samples[0].features.shape[1], dtype=torch.float64), 0
     for sample in samples:
         total += sample.features[1:].double().square().sum(0)

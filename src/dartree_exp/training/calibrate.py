@@ -1,9 +1,10 @@
-"""Calibrate a drafter's confidence head: `python -m dartree_exp.training.calibrate --drafter FOLDER --data TEXT --out FILE`.
+"""Calibrate a drafter's confidence head: `python -m dartree_exp.training.calibrate --drafter FOLDER
+--data TEXT --out FILE`.
 
-Held-out prompts are decoded greedily with whole blocks (DSpark's chain); every round gives the confidences of its drafts
-and how many were accepted. Temperatures are fitted on every other prompt and judged on the rest, so that the improvement
-that is printed is not the fit's own. They are written to `--out`; as `calibration.json` in the drafter's folder they are
-read when it is loaded.
+Held-out prompts are decoded greedily with whole blocks (DSpark's chain); every round gives the
+confidences of its drafts and how many were accepted. Temperatures are fitted on every other prompt
+and judged on the rest, so that the improvement that is printed is not the fit's own. They are
+written to `--out`; as `calibration.json` in the drafter's folder they are read when it is loaded.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_p
 if TYPE_CHECKING:
     from dartree_exp.budgets.policy import RoundState
     from dartree_exp.decode import Method, Round
-    from dartree_exp.models.target import Target
+    from dartree_exp.engines.target import Target
     from dartree_exp.trees.tree import DraftTree
 
 
 @dataclass
 class Recorder:
-    """A budget policy that verifies everything and notes what the confidence head, uncalibrated, said of each round."""
+    """A budget policy that verifies everything and notes what the confidence head, uncalibrated,
+    said of each round.
+    """
 
     method: Method
     logits: list[list[float]] = field(default_factory=list)
@@ -58,27 +61,42 @@ class Recorder:
         self.accepted.append(len(round_.accepted) - 1)
 
 
-def record(target: Target, method: Method, samples: list[Sample], cap: int) -> tuple[Array, np.ndarray]:
-    """Confidence logits float64 [R, D] and accepted drafts int64 [R] of all rounds of the prompts, decoded greedily.
+def record(
+    target: Target, method: Method, samples: list[Sample], cap: int
+) -> tuple[Array, np.ndarray]:
+    """Confidence logits float64 [R, D] and accepted drafts int64 [R] of all rounds of the prompts,
+    decoded greedily.
 
     method: a chain of whole blocks.
     """
     from dartree_exp.decode import speculate
-    from dartree_exp.timing import StageClock
+    from dartree_exp.metrics.clock import StageClock
     from dartree_exp.verify.sampling import Sampler
     from dartree_exp.verify.stopping import StopRule
 
     recorder = Recorder(method)
     watched = replace(method, budget=recorder)
     for sample in samples:
-        speculate(target, watched, sample.prompt_ids, Sampler(), StopRule(cap, frozenset(target.eos_ids)), StageClock())
-    return np.array(recorder.logits).reshape(-1, method.depth), np.array(recorder.accepted, dtype=np.int64)
+        speculate(
+            target,
+            watched,
+            sample.prompt_ids,
+            Sampler(),
+            StopRule(cap, frozenset(target.eos_ids)),
+            StageClock(),
+        )
+    return np.array(recorder.logits).reshape(-1, method.depth), np.array(
+        recorder.accepted, dtype=np.int64
+    )
 
 
 def judge(logits: Array, accepted: np.ndarray, temperatures: Array) -> list[float]:
     """ECE of the survival to each depth."""
     predicted, happened = survival(logits, temperatures), survived(accepted, logits.shape[1])
-    return [round(expected_calibration_error(p, h), 4) for p, h in zip(predicted.T, happened.T, strict=True)]
+    return [
+        round(expected_calibration_error(p, h), 4)
+        for p, h in zip(predicted.T, happened.T, strict=True)
+    ]
 
 
 def draw(path: Path, logits: Array, accepted: np.ndarray, temperatures: Array) -> None:
@@ -89,19 +107,29 @@ def draw(path: Path, logits: Array, accepted: np.ndarray, temperatures: Array) -
     depths = logits.shape[1]
     happened = survived(accepted, depths).ravel()
     for axes, title, scale in zip(
-        figure.subplots(1, 2, sharey=True), ("as trained", "calibrated"), (np.ones(depths), temperatures), strict=True
+        figure.subplots(1, 2, sharey=True),
+        ("as trained", "calibrated"),
+        (np.ones(depths), temperatures),
+        strict=True,
     ):
         predicted = survival(logits, scale).ravel()
         x, y, counts = reliability(predicted, happened)
         axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
         axes.scatter(x, y, s=12 + 200 * counts / counts.max())
         error = expected_calibration_error(predicted, happened)
-        axes.set(title=f"{title}: ECE {100 * error:.1f} %", xlabel="predicted survival", xlim=(0, 1), ylim=(0, 1))
+        axes.set(
+            title=f"{title}: ECE {100 * error:.1f} %",
+            xlabel="predicted survival",
+            xlim=(0, 1),
+            ylim=(0, 1),
+        )
     figure.axes[0].set_ylabel("share of rounds that survived")
     figure.savefig(path, dpi=120)
 
 
-def calibrate(fitted_on: tuple[Array, np.ndarray], judged_on: tuple[Array, np.ndarray]) -> tuple[Array, dict[str, Any]]:
+def calibrate(
+    fitted_on: tuple[Array, np.ndarray], judged_on: tuple[Array, np.ndarray]
+) -> tuple[Array, dict[str, Any]]:
     """Temperatures [D] from one set of rounds, and what they do to another."""
     temperatures = fit_temperatures(*fitted_on)
     as_trained = np.ones_like(temperatures)
@@ -118,20 +146,33 @@ def calibrate(fitted_on: tuple[Array, np.ndarray], judged_on: tuple[Array, np.nd
 
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("calibrate", __doc__)
-    parser.add_argument("--drafter", type=Path, required=True, help="exported folder with a confidence head")
-    parser.add_argument("--samples", type=positive, default=8, help="held-out prompts per domain, half of them to fit")
-    add_prompt_arguments(parser)
-    parser.add_argument("--out", type=output_file, required=True, help="write the temperatures here (JSON)")
     parser.add_argument(
-        "--diagram", type=output_file, help="write a reliability diagram (PNG) of the judged prompts here"
+        "--drafter", type=Path, required=True, help="exported folder with a confidence head"
     )
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy")
+    parser.add_argument(
+        "--samples",
+        type=positive,
+        default=8,
+        help="held-out prompts per domain, half of them to fit",
+    )
+    add_prompt_arguments(parser)
+    parser.add_argument(
+        "--out", type=output_file, required=True, help="write the temperatures here (JSON)"
+    )
+    parser.add_argument(
+        "--diagram",
+        type=output_file,
+        help="write a reliability diagram (PNG) of the judged prompts here",
+    )
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy"
+    )
     args = parser.parse_args(argv)
 
     from dartree_exp.assemble import load_parts
     from dartree_exp.config import compose
     from dartree_exp.config.schema import CONFIDENT_HEADS
-    from dartree_exp.drafters.calibration import write_temperatures
+    from dartree_exp.drafters.heads.calibration import write_temperatures
 
     folder = args.drafter.resolve()
     kind = head_kind(folder)
@@ -144,14 +185,21 @@ def main(argv: list[str] | None = None) -> int:
     if method.drafter.confidence is None:
         raise InputError(f"--drafter {folder}: no confidence head to calibrate")
     if method.depth != method.drafter.num_drafts or config.tree.budget < method.depth:
-        raise InputError(f"tree.depth and tree.budget: a calibration needs whole blocks of {method.drafter.num_drafts}")
+        raise InputError(
+            "tree.depth and tree.budget: a calibration needs whole blocks of "
+            f"{method.drafter.num_drafts}"
+        )
     parts = [record(target, method, samples[start::2], args.cap) for start in (0, 1)]
     if not all(len(accepted) for _, accepted in parts):
-        raise InputError(f"{len(samples)} prompts gave no rounds to fit or none to judge; use more --samples")
+        raise InputError(
+            f"{len(samples)} prompts gave no rounds to fit or none to judge; use more --samples"
+        )
     temperatures, report = calibrate(parts[0], parts[1])
     report["how"] = (
-        f"Sequential Temperature Scaling on {len(samples)} held-out prompts, T = 0, at most {args.cap} new tokens: "
-        "temperatures from every other prompt, ECE of the survival to each depth on the rest; noise: what a perfectly "
+        f"Sequential Temperature Scaling on {len(samples)} held-out prompts, T = 0, at most "
+        f"{args.cap} new tokens: "
+        "temperatures from every other prompt, ECE of the survival to each depth on the rest; "
+        "noise: what a perfectly "
         "calibrated head would show on as many rounds"
     )
     write_temperatures(args.out, folder, [round(t, 4) for t in temperatures.tolist()], report)

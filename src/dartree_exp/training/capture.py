@@ -1,8 +1,10 @@
-"""Capture hidden-state features of generated text to disk: `python -m dartree_exp.training.capture`.
+"""Capture hidden-state features of generated text to disk: `python -m
+dartree_exp.training.capture`.
 
-The size is estimated and the free space checked before the first write; shards are atomic and existing ones are skipped,
-so an interrupted capture continues where it stopped. Several processes share the work with `--part i/n`. Samples are in
-the shuffled training order (held-out samples form shard 0), so training can start on the first shards.
+The size is estimated and the free space checked before the first write; shards are atomic and
+existing ones are skipped, so an interrupted capture continues where it stopped. Several processes
+share the work with `--part i/n`. Samples are in the shuffled training order (held-out samples form
+shard 0), so training can start on the first shards.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from dartree_exp.training.target import check_samples, read_target_config, targe
 FREE_MARGIN = 2 * 1024**3  # bytes left for everything else on the disk
 
 
-def plan_shards(samples: list[Sample], per_domain: int, shard_size: int, seed: int) -> list[list[Sample]]:
+def plan_shards(
+    samples: list[Sample], per_domain: int, shard_size: int, seed: int
+) -> list[list[Sample]]:
     """Shard 0 = the held-out samples, then the training samples in their shuffled order."""
     train, held = split_holdout(samples, per_domain, seed)
     return [held] + [train[i : i + shard_size] for i in range(0, len(train), shard_size)]
@@ -39,7 +43,9 @@ def estimated_bytes(groups: list[list[Sample]], width: int) -> int:
 
 
 def capture_group(forward: FeatureForward, samples: list[Sample], batch_tokens: int) -> Tensor:
-    """bfloat16 features [T, n * hidden] of the samples in order; batches join samples of near-equal length."""
+    """bfloat16 features [T, n * hidden] of the samples in order; batches join samples of near-equal
+    length.
+    """
     lengths = [len(s.ids) for s in samples]
     starts = [0]
     for length in lengths:
@@ -72,17 +78,32 @@ def parse_part(text: str) -> tuple[int, int]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("capture", __doc__)
-    parser.add_argument("--data", type=Path, required=True, help="generated text (.jsonl or .jsonl.gz)")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="generated text (.jsonl or .jsonl.gz)"
+    )
     parser.add_argument("--out", type=output, required=True, help="folder for the shards")
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument(
-        "--taps", type=natural, nargs="+", default=[1, 8, 15, 22, 27], help="decoder layers whose output is kept"
+        "--taps",
+        type=natural,
+        nargs="+",
+        default=[1, 8, 15, 22, 27],
+        help="decoder layers whose output is kept",
     )
     parser.add_argument("--holdout", type=positive, default=8, help="held-out samples per domain")
     parser.add_argument("--shard-size", type=positive, default=128, help="samples per shard")
-    parser.add_argument("--batch-tokens", type=positive, default=1000, help="tokens per forward pass")
-    parser.add_argument("--part", type=parse_part, default=(0, 1), help="i/n: capture every n-th shard, from the i-th")
-    parser.add_argument("--limit", type=positive, help="stop after this many shards in all (default: everything)")
+    parser.add_argument(
+        "--batch-tokens", type=positive, default=1000, help="tokens per forward pass"
+    )
+    parser.add_argument(
+        "--part",
+        type=parse_part,
+        default=(0, 1),
+        help="i/n: capture every n-th shard, from the i-th",
+    )
+    parser.add_argument(
+        "--limit", type=positive, help="stop after this many shards in all (default: everything)"
+    )
     parser.add_argument("--threads", type=positive, default=1)
     parser.add_argument("--seed", type=natural, default=0, help="of the hold-out and the order")
     args = parser.parse_args(argv)
@@ -98,11 +119,23 @@ def main(argv: list[str] | None = None) -> int:
         estimated_bytes([groups[i] for i in todo], len(args.taps) * forward.hidden_size),
         shutil.disk_usage(args.out).free,
     )
-    print(f"{len(todo)} of {len(groups)} shards to capture: {need / 1e9:.1f} GB, {free / 1e9:.1f} GB free", flush=True)
+    print(
+        f"{len(todo)} of {len(groups)} shards to capture: {need / 1e9:.1f} GB, {free / 1e9:.1f} GB "
+        "free",
+        flush=True,
+    )
     if need + FREE_MARGIN > free:
-        print(f"not enough space in {args.out}: {need / 1e9:.1f} GB needed; --limit captures a part", file=sys.stderr)
+        print(
+            f"not enough space in {args.out}: {need / 1e9:.1f} GB needed; --limit captures a part",
+            file=sys.stderr,
+        )
         return 1
-    settings = {"target": target_record(target), "taps": args.taps, "holdout": args.holdout, "seed": args.seed}
+    settings = {
+        "target": target_record(target),
+        "taps": args.taps,
+        "holdout": args.holdout,
+        "seed": args.seed,
+    }
     begin_features(args.out, args.data, {**settings, "shard_size": args.shard_size})
     index, count = args.part
     began, tokens = time.perf_counter(), 0

@@ -1,8 +1,10 @@
-"""The card of exported weights: `python -m dartree_exp.training.card --drafter FOLDER --accuracy A --validation V --out CARD`.
+"""The card of exported weights: `python -m dartree_exp.training.card --drafter FOLDER --accuracy A
+--validation V --out CARD`.
 
-`card.json` says what the weights were trained on and how well they do; `card.md` is the same for people. `export` writes
-both from the run's records. This command writes them again, with what `training.validate` (--accuracy) and `training.tau`
-(--validation) measured of exactly these weights.
+`card.json` says what the weights were trained on and how well they do; `card.md` is the same for
+people. `export` writes both from the run's records. This command writes them again, with what
+`training.validate` (--accuracy) and `training.tau` (--validation) measured of exactly these
+weights.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.drafters.backbone_ref import WEIGHTS
+from dartree_exp.drafters.dflash.backbone_ref import WEIGHTS
 from dartree_exp.errors import UserError
 from dartree_exp.models.fetch import sha256_of
-from dartree_exp.reading import read_object
 from dartree_exp.records.files import iter_lines, write_atomic, write_json
+from dartree_exp.records.reading import read_object
 from dartree_exp.training.card_text import render
 from dartree_exp.training.command import Parser, output, run
 from dartree_exp.training.corpus import load_samples, split_holdout
@@ -28,9 +30,11 @@ MEASURED = {"accuracy": "training.validate", "validation": "training.tau"}
 
 
 def stages(run: Path) -> list[dict[str, Any]]:
-    """What each stage did, first stage first; a run points to the run or exported folder it started from by its `init.txt`.
+    """What each stage did, first stage first; a run points to the run or exported folder it started
+    from by its `init.txt`.
 
-    What a checkpoint cannot know, such as settings changed at a resume, is taken from the run's `notes.txt`, if it has one.
+    What a checkpoint cannot know, such as settings changed at a resume, is taken from the run's
+    `notes.txt`, if it has one.
     """
     if (run / CARD).exists():  # exported: a run took its backbone
         return [s for s in read_card(run)["stages"] if s["stage"] == "backbone"]
@@ -64,16 +68,20 @@ def read_card(folder: Path) -> dict[str, Any]:
     return card
 
 
-def data_card(data: Path, holdout: int, seed: int, recorded: dict[str, Any] | None) -> dict[str, Any]:
+def data_card(
+    data: Path, holdout: int, seed: int, recorded: dict[str, Any] | None
+) -> dict[str, Any]:
     """Which text, by hash, and which samples were held out.
 
-    recorded: the run's own record of its text and hold-out, which then counts; None: holdout and seed are believed.
-    Raises UserError for another text than the recorded one.
+    recorded: the run's own record of its text and hold-out, which then counts; None: holdout and
+    seed are believed. Raises UserError for another text than the recorded one.
     """
     digest = sha256_of(data)
     if recorded is not None:
         if digest != recorded["text"]["sha256"]:
-            raise UserError(f"--data {data}: not the text this run was trained on, {recorded['text']['file']}")
+            raise UserError(
+                f"--data {data}: not the text this run was trained on, {recorded['text']['file']}"
+            )
         holdout, seed = recorded["holdout"], recorded["seed"]
     train, held = split_holdout(load_samples(data), holdout, seed)
     domains = sorted({s.domain for s in train})
@@ -91,14 +99,23 @@ def weights_card(folder: Path) -> dict[str, Any]:
     """The weights file of a drafter folder: name, size, sha256, and the dtype its config states."""
     weights = folder / WEIGHTS
     dtype = read_object(folder / "config.json").get("dtype")
-    return {"file": weights.name, "bytes": weights.stat().st_size, "sha256": sha256_of(weights), "dtype": dtype}
+    return {
+        "file": weights.name,
+        "bytes": weights.stat().st_size,
+        "sha256": sha256_of(weights),
+        "dtype": dtype,
+    }
 
 
 def add_measured(card: dict[str, Any], key: str, path: Path, weights: list[str]) -> None:
-    """Put a measurement into the card. Raises UserError where it is of other weights or does not say of which."""
+    """Put a measurement into the card. Raises UserError where it is of other weights or does not
+    say of which.
+    """
     measured = read_object(path)
     if measured.get("weights") != weights:
-        raise UserError(f"--{key} {path}: was not measured on these weights; run {MEASURED[key]} on this folder")
+        raise UserError(
+            f"--{key} {path}: was not measured on these weights; run {MEASURED[key]} on this folder"
+        )
     card[key] = measured
 
 
@@ -109,20 +126,32 @@ def write_card(folder: Path, card: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("card", __doc__)
-    parser.add_argument("--drafter", type=Path, required=True, help="exported folder with a card.json")
-    parser.add_argument("--accuracy", type=Path, help="JSON of `dartree_exp.training.validate --out`")
+    parser.add_argument(
+        "--drafter", type=Path, required=True, help="exported folder with a card.json"
+    )
+    parser.add_argument(
+        "--accuracy", type=Path, help="JSON of `dartree_exp.training.validate --out`"
+    )
     parser.add_argument("--validation", type=Path, help="JSON of `dartree_exp.training.tau --out`")
-    parser.add_argument("--quote", nargs="*", help="sentences from the README of the text, quoted as such")
-    parser.add_argument("--out", type=output, required=True, help="folder for card.json and card.md")
+    parser.add_argument(
+        "--quote", nargs="*", help="sentences from the README of the text, quoted as such"
+    )
+    parser.add_argument(
+        "--out", type=output, required=True, help="folder for card.json and card.md"
+    )
     args = parser.parse_args(argv)
     card = read_card(args.drafter)
     found = weights_card(args.drafter)
     if found["sha256"] != card["weights"]["sha256"]:
         raise UserError(f"{args.drafter}: {CARD} belongs to other weights than {WEIGHTS}")
     card["weights"] = found
-    if card.pop("summary", None) is not None:  # an older card, whose name is that of the folder it was exported to
+    if (
+        card.pop("summary", None) is not None
+    ):  # an older card, whose name is that of the folder it was exported to
         card.pop("name", None)
-    for stage in card["stages"]:  # cards from before objectives were recorded: their settings say it
+    for stage in card[
+        "stages"
+    ]:  # cards from before objectives were recorded: their settings say it
         stage.setdefault("objective", objective_of(from_json(stage["settings"])))
     from dartree_exp.training.exported import weights_of
 

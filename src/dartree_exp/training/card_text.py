@@ -1,4 +1,6 @@
-"""A card in Markdown. Every sentence says what a record in the card says, or that there is no record."""
+"""A card in Markdown. Every sentence says what a record in the card says, or that there is no
+record.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def title(card: dict[str, Any]) -> str:
     if head is None:
         return "Block-diffusion backbone (DFlash)"
     what = HEADS[head][0]
-    return f"{what[0].upper()}{what[1:]}" + ("" if "backbone" in card else " with a block-diffusion backbone (DFlash)")
+    return f"{what[0].upper()}{what[1:]}" + (
+        "" if "backbone" in card else " with a block-diffusion backbone (DFlash)"
+    )
 
 
 def trained_head(card: dict[str, Any]) -> str | None:
@@ -49,13 +53,20 @@ def summary(card: dict[str, Any]) -> str:
     """The first paragraph."""
     head = trained_head(card)
     if head is None:
-        text = "Trained by `dartree_exp.training`; `drafter=dflash`. No head was trained: the one in the file corrects nothing."
+        text = (
+            "Trained by `dartree_exp.training`; `drafter=dflash`. No head was trained: the one "
+            "in the file corrects nothing."
+        )
     elif "backbone" in card:
-        text = f"Trained by `dartree_exp.training` on the frozen backbone of `{card['backbone']['folder']}`; "
+        text = (
+            "Trained by `dartree_exp.training` on the frozen backbone of "
+            f"`{card['backbone']['folder']}`; "
+        )
         text += f"`drafter={HEADS[head][1]}`."
     else:
         text = (
-            f"Trained by `dartree_exp.training`. `drafter={HEADS[head][1]}` uses backbone and head, `drafter=dflash` "
+            f"Trained by `dartree_exp.training`. `drafter={HEADS[head][1]}` uses backbone and "
+            "head, `drafter=dflash` "
         )
         text += "the backbone alone."
     return text + " The weights fit the target named below, not other versions of that model."
@@ -64,23 +75,32 @@ def summary(card: dict[str, Any]) -> str:
 def _facts(card: dict[str, Any]) -> list[str]:
     weights, sizes, data = card["weights"], card["parameters"], card["data"]
     lines = [
-        f"- Weights: `{weights['file']}`, {weights['bytes'] / 1e6:.1f} MB, {weights.get('dtype') or 'dtype not recorded'}, "
+        f"- Weights: `{weights['file']}`, {weights['bytes'] / 1e6:.1f} MB, "
+        f"{weights.get('dtype') or 'dtype not recorded'}, "
         f"sha256 `{weights['sha256']}`."
     ]
     if "backbone" in card:
         used = card["backbone"]
-        lines.append(f"- Backbone: `../{used['folder']}`, whose model.safetensors has sha256 `{used['sha256']}`.")
+        lines.append(
+            f"- Backbone: `../{used['folder']}`, whose model.safetensors has sha256 "
+            f"`{used['sha256']}`."
+        )
     lines += [
-        f"- Backbone {sizes['backbone'] / 1e6:.2f} M parameters, head {sizes['head'] / 1e6:.2f} M; drafts over "
+        f"- Backbone {sizes['backbone'] / 1e6:.2f} M parameters, head {sizes['head'] / 1e6:.2f} M; "
+        "drafts over "
         f"{sizes['draft_vocab_size']} ids.",
         f"- Target: {_target(card['target'])}.",
-        f"- Text: `{data['file']}` (sha256 `{data['sha256'][:16]}...`), {sum(data.get('samples', {}).values()):,} samples "
-        f"for training, {data.get('output_tokens', 0):,} output tokens; a run uses the samples captured by its end, in a "
+        f"- Text: `{data['file']}` (sha256 `{data['sha256'][:16]}...`), "
+        f"{sum(data.get('samples', {}).values()):,} samples "
+        f"for training, {data.get('output_tokens', 0):,} output tokens; a run uses the samples "
+        "captured by its end, in a "
         "seeded shuffled order.",
         *_generation(data),
         f"- Held out: {len(data['held_out'])} samples, {_held_out(data)}.",
     ]
-    lines += [f'- According to the README of the text: "{quote}"' for quote in data.get("quotes", [])]
+    lines += [
+        f'- According to the README of the text: "{quote}"' for quote in data.get("quotes", [])
+    ]
     return lines
 
 
@@ -100,16 +120,28 @@ def _held_out(data: dict[str, Any]) -> str:
 def _generation(data: dict[str, Any]) -> list[str]:
     made = (data.get("record") or {}).get("generation")
     if made is None:
-        return ["- How the text was generated, and which prompts were kept out of it, is not recorded."]
+        return [
+            "- How the text was generated, and which prompts were kept out of it, is not recorded."
+        ]
     target = data["record"]["target"]
-    by = "the target" if made["target"]["weights_sha256"] == target["weights_sha256"] else "another model"
+    by = (
+        "the target"
+        if made["target"]["weights_sha256"] == target["weights_sha256"]
+        else "another model"
+    )
     prompts = ", ".join(f"`{p['file']}` ({p['count']})" for p in made["prompts"])
-    files = ", ".join(f"`{e['file']}` (sha256 `{e['sha256'][:16]}...`, {e['count']} prompts)" for e in made["excluded"])
+    files = ", ".join(
+        f"`{e['file']}` (sha256 `{e['sha256'][:16]}...`, {e['count']} prompts)"
+        for e in made["excluded"]
+    )
     kept = (
-        f"compared by text, case and white space aside, with {files}" if files else "no file was given to `--exclude`"
+        f"compared by text, case and white space aside, with {files}"
+        if files
+        else "no file was given to `--exclude`"
     )
     return [
-        f"- Generated greedily by {by} ({made['target']['name']}), at most {made['cap']} new tokens, from the prompts of "
+        f"- Generated greedily by {by} ({made['target']['name']}), at most {made['cap']} new "
+        "tokens, from the prompts of "
         f"{prompts} on {_machines(made['machines'])}.",
         f"- Prompts kept out of the text: {kept}.",
     ]
@@ -119,7 +151,9 @@ def _machines(machines: list[dict[str, Any]] | None) -> str:
     """Processors and cores as recorded."""
     if not machines:
         return "a machine that was not recorded"
-    return " and ".join(dict.fromkeys(f"{m['cpu']['model']} ({m['cpu']['cores']} cores)" for m in machines))
+    return " and ".join(
+        dict.fromkeys(f"{m['cpu']['model']} ({m['cpu']['cores']} cores)" for m in machines)
+    )
 
 
 def _accuracy(measured: dict[str, Any]) -> list[str]:
@@ -130,11 +164,15 @@ def _accuracy(measured: dict[str, Any]) -> list[str]:
         measured["how"] + " Measured on these weights by `dartree_exp.training.validate`.",
         "",
     ]
-    lines += ["| logits | linear tokens per round | " + " | ".join(f"slot {k}" for k in slots) + " |"]
+    lines += [
+        "| logits | linear tokens per round | " + " | ".join(f"slot {k}" for k in slots) + " |"
+    ]
     lines += ["|---|---|" + "---|" * len(slots)]
     for row in measured["rows"]:
         lines.append(
-            f"| {row['logits']} | {row['chain']:.2f} | " + " | ".join(f"{a:.3f}" for a in row["accuracy"]) + " |"
+            f"| {row['logits']} | {row['chain']:.2f} | "
+            + " | ".join(f"{a:.3f}" for a in row["accuracy"])
+            + " |"
         )
     coverage = measured["rows"][0]["coverage"]
     lines.append("| coverage | | " + " | ".join(f"{a:.3f}" for a in coverage) + " |")
@@ -144,13 +182,20 @@ def _accuracy(measured: dict[str, Any]) -> list[str]:
 def _stage(stage: dict[str, Any]) -> list[str]:
     s, rows = stage["settings"], stage["curve"]
     head = None if stage["stage"] == "backbone" else from_json(s).head
-    short = f" (the first {100 * s['short_until']:.0f} % of the run: {s['short_block']})" if s["short_until"] else ""
+    short = (
+        f" (the first {100 * s['short_until']:.0f} % of the run: {s['short_block']})"
+        if s["short_until"]
+        else ""
+    )
     lines = [
         f"## Stage: {stage['stage']}" + ("" if head is None else f", {head}"),
         "",
-        f"{stage['steps']} steps in {stage['minutes']} minutes with {stage['workers']} process(es) on "
-        f"{_machines(stage.get('machines'))}; {stage['samples']} samples, {stage['blocks']} blocks of {s['block']} slots"
-        f"{short}, {s['loss_slots']} slots drawn per block in proportion to their weight; AdamW, lr {s['lr']:g}, seed "
+        f"{stage['steps']} steps in {stage['minutes']} minutes with {stage['workers']} process(es) "
+        "on "
+        f"{_machines(stage.get('machines'))}; {stage['samples']} samples, {stage['blocks']} blocks "
+        f"of {s['block']} slots"
+        f"{short}, {s['loss_slots']} slots drawn per block in proportion to their weight; AdamW, "
+        f"lr {s['lr']:g}, seed "
         f"{s['seed']}.",
         "",
         sentences(stage["objective"], head, s["block"]),
@@ -160,12 +205,15 @@ def _stage(stage: dict[str, Any]) -> list[str]:
         lines += [stage["notes"], ""]
     if not all("coverage" in row for row in rows):
         lines += [
-            "Accuracy in this curve counts only labels inside the drafting vocabulary: the rule of the version that trained "
+            "Accuracy in this curve counts only labels inside the drafting vocabulary: the rule of "
+            "the version that trained "
             "it. It is not comparable with the held-out accuracy above, which counts every label.",
             "",
         ]
     slot = min(3, len(rows[0]["loss"]) - 1)
-    heading = f"| step | seconds | held-out loss, slot 0 | slot {slot} | accuracy, slot 0 | slot {slot} |"
+    heading = (
+        f"| step | seconds | held-out loss, slot 0 | slot {slot} | accuracy, slot 0 | slot {slot} |"
+    )
     lines += [f"{heading} linear tokens per round |", "|---|---|---|---|---|---|---|"]
     every = max(1, len(rows) // 10)
     for row in rows[::every] + ([rows[-1]] if (len(rows) - 1) % every else []):
@@ -177,7 +225,9 @@ def _stage(stage: dict[str, Any]) -> list[str]:
 
 def _validation(v: dict[str, Any]) -> list[str]:
     bound = (
-        "Measured on these weights." if v.get("weights") else "Of which weights file it was measured is not recorded."
+        "Measured on these weights."
+        if v.get("weights")
+        else "Of which weights file it was measured is not recorded."
     )
     lines = [
         "## Validation by decoding",
@@ -188,9 +238,15 @@ def _validation(v: dict[str, Any]) -> list[str]:
     ]
     lines.append("|---|---|" + "---|" * len(v["domains"]))
     for row in v["rows"]:
-        cells = " | ".join(f"{row['tau'][d]:.2f}" if d in row["tau"] else "no rounds" for d in v["domains"])
+        cells = " | ".join(
+            f"{row['tau'][d]:.2f}" if d in row["tau"] else "no rounds" for d in v["domains"]
+        )
         lines.append(f"| {row['method']} | {row['tau']['all']:.2f} | {cells} |")
     lines.append("")
     for row in v["rows"]:
-        lines += [f"Accepted per depth, {row['method']}: " + ", ".join(f"{x:.2f}" for x in row["survival"]), ""]
+        lines += [
+            f"Accepted per depth, {row['method']}: "
+            + ", ".join(f"{x:.2f}" for x in row["survival"]),
+            "",
+        ]
     return lines

@@ -1,4 +1,6 @@
-"""What every training command shares: its options' types, `--help`, and one line on stderr for every mistake."""
+"""What every training command shares: its options' types, `--help`, and one line on stderr for
+every mistake.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of `python -m dartree_exp.training.NAME`. text: the module's docstring, which `--help` shows."""
+    """The parser of `python -m dartree_exp.training.NAME`. text: the module's docstring, which
+    `--help` shows.
+    """
 
     def __init__(self, name: str, text: str | None) -> None:
         super().__init__(
@@ -38,12 +42,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(main: Callable[[list[str] | None], int], argv: list[str] | None = None) -> int:
-    """The exit status of a command: 2 for a mistake of the caller, 1 for a run that failed, 130 where interrupted."""
+    """The exit status of a command: 2 for a mistake of the caller, 1 for a run that failed, 130
+    where interrupted.
+    """
     try:
         return main(argv)
     except UserError as error:
         cause = error.__cause__
-        failed = isinstance(error, RunError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)
+        failed = isinstance(error, RunError) or (
+            isinstance(cause, OSError) and cause.errno in _NO_SPACE
+        )
         code = FAILURE if failed else MISTAKE
         return _say(first_line(error), code)
     except OSError as error:
@@ -60,10 +68,14 @@ def _say(message: str, code: int) -> int:
 
 
 def output(text: str) -> Path:
-    """The type of options that name what a command writes. The installed package is never written to."""
+    """The type of options that name what a command writes. The installed package is never written
+    to.
+    """
     path = Path(text)
     if path.resolve().is_relative_to(PACKAGE):
-        raise argparse.ArgumentTypeError(f"{text} lies in the installed package, which is not written to")
+        raise argparse.ArgumentTypeError(
+            f"{text} lies in the installed package, which is not written to"
+        )
     return path
 
 

@@ -1,9 +1,11 @@
-"""Write a trained drafter with its card: `python -m dartree_exp.training.export --run RUN --out FOLDER`.
+"""Write a trained drafter with its card: `python -m dartree_exp.training.export --run RUN --out
+FOLDER`.
 
-A folder in the released layout serves Domino or DSpark (backbone and head) and DFlash (the same backbone, head ignored).
-With `--backbone FOLDER`, an exported folder beside `--out`, only the head is written, and that folder named as its
-backbone: so several heads share one. The averaged (EMA) weights are exported as bfloat16. The card says what the run
-recorded about them, see `dartree_exp.training.card`.
+A folder in the released layout serves Domino or DSpark (backbone and head) and DFlash (the same
+backbone, head ignored). With `--backbone FOLDER`, an exported folder beside `--out`, only the head
+is written, and that folder named as its backbone: so several heads share one. The averaged (EMA)
+weights are exported as bfloat16. The card says what the run recorded about them, see
+`dartree_exp.training.card`.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dartree_exp.drafters.checkpoint import read_checkpoint, save_drafter, save_head
+from dartree_exp.drafters.dflash.checkpoint import read_checkpoint, save_drafter, save_head
 from dartree_exp.errors import UserError
-from dartree_exp.reading import read_object
+from dartree_exp.records.reading import read_object
 from dartree_exp.training.card import data_card, stages, weights_card, write_card
 from dartree_exp.training.command import Parser, output, positive, run
 from dartree_exp.training.errors import InputError
@@ -45,13 +47,16 @@ def load_run(run: Path, target: Path) -> tuple[DraftModel, Tensor, dict]:
 def export(run: Path, out: Path, target: Path, card: dict, backbone: Path | None = None) -> None:
     """Write config.json, model.safetensors (bfloat16), card.json and card.md.
 
-    backbone: see the module's text. Raises InputError where the run's head was not trained on that one.
+    backbone: see the module's text. Raises InputError where the run's head was not trained on that
+    one.
     """
     model, ids, _ = load_run(run, target)
     head = full_head(model.head, ids, model.config.vocab_size)
     model.backbone.load_state_dict(model.folded_backbone())
     if backbone is None:
-        save_drafter(out, model.backbone, head, ids, confidence=model.confidence, dtype=torch.bfloat16)
+        save_drafter(
+            out, model.backbone, head, ids, confidence=model.confidence, dtype=torch.bfloat16
+        )
     else:
         _same_backbone(model.backbone, ids, backbone)
         save_head(out, backbone, head, model.confidence, dtype=torch.bfloat16)
@@ -77,7 +82,9 @@ def _same_backbone(mine: nn.Module, ids: Tensor, folder: Path) -> None:
     theirs = stored.backbone.state_dict()
     for name, value in mine.state_dict().items():
         if not torch.equal(value.to(theirs[name].dtype), theirs[name]):
-            raise InputError(f"{folder}: is not the backbone this run's head was trained on ({name} differs)")
+            raise InputError(
+                f"{folder}: is not the backbone this run's head was trained on ({name} differs)"
+            )
 
 
 def _size(module: nn.Module) -> int:
@@ -88,10 +95,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser("export", __doc__)
     parser.add_argument("--run", type=Path, required=True, help="run folder of the last stage")
     parser.add_argument("--out", type=output, required=True)
-    parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="the generated text that was captured"
+    )
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument("--holdout", type=positive, default=8)
-    parser.add_argument("--backbone", type=Path, help="exported folder beside --out: write the head alone")
+    parser.add_argument(
+        "--backbone", type=Path, help="exported folder beside --out: write the head alone"
+    )
     parser.add_argument("--name", help="title of the card (default: what the weights are)")
     args = parser.parse_args(argv)
     target = target_folder(args.target)
@@ -108,12 +119,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _checked_target(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any] | str:
-    """The run's record of its target, which `folder` must be; a description in words for a run without one."""
+    """The run's record of its target, which `folder` must be; a description in words for a run
+    without one.
+    """
     found = target_record(folder)
     if recorded is None:
-        return f"{found.get('source') or found['name']}, sha256 of the weights {found['weights_sha256']}"
+        return (
+            f"{found.get('source') or found['name']}, sha256 of the weights "
+            f"{found['weights_sha256']}"
+        )
     if found["weights_sha256"] != recorded["target"]["weights_sha256"]:
-        raise UserError(f"--target {folder}: not the target of this run, {recorded['target']['name']}")
+        raise UserError(
+            f"--target {folder}: not the target of this run, {recorded['target']['name']}"
+        )
     return dict(recorded["target"])
 
 

@@ -1,4 +1,6 @@
-"""An exported drafter as the training code computes with it: float32, its head over the drafting vocabulary alone."""
+"""An exported drafter as the training code computes with it: float32, its head over the drafting
+vocabulary alone.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.checkpoint import head_config_of, read_checkpoint
-from dartree_exp.drafters.dflash_config import DFlashConfig
-from dartree_exp.drafters.heads import Head, make_head
+from dartree_exp.drafters.dflash.checkpoint import head_config_of, read_checkpoint
+from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.heads.head import Head, make_head
 from dartree_exp.models.fetch import sha256_of
 from dartree_exp.training.batches import Vocabulary
 from dartree_exp.training.model import load_vocabulary
@@ -19,7 +21,9 @@ from dartree_exp.training.model import load_vocabulary
 
 @dataclass(frozen=True)
 class Exported:
-    """Modules in float32; the head, if there is one, is bound and corrects the columns of `vocabulary`."""
+    """Modules in float32; the head, if there is one, is bound and corrects the columns of
+    `vocabulary`.
+    """
 
     config: DFlashConfig
     backbone: DFlashBackbone
@@ -39,14 +43,18 @@ def load_exported(folder: Path, target: Path) -> Exported:
 
 
 def full_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
-    """The head over the target's whole vocabulary: output rows of ids outside the drafting vocabulary are zero."""
+    """The head over the target's whole vocabulary: output rows of ids outside the drafting
+    vocabulary are zero.
+    """
     rows = torch.zeros(vocab_size, head.output.shape[1])
     rows[ids] = head.output.detach()
     return _with_output(head, rows, vocab_size)
 
 
 def narrow_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
-    """The opposite of `full_head`: only the output rows of the drafting vocabulary `ids` int64 [Vd]."""
+    """The opposite of `full_head`: only the output rows of the drafting vocabulary `ids` int64
+    [Vd].
+    """
     return _with_output(head, head.output.detach()[ids].clone(), vocab_size)
 
 
@@ -58,5 +66,7 @@ def _with_output(head: Head, rows: Tensor, vocab_size: int) -> Head:
 
 
 def weights_of(folder: Path) -> list[str]:
-    """sha256 of each weights file that a drafter folder reads: of its backbone, then of a head's own file."""
+    """sha256 of each weights file that a drafter folder reads: of its backbone, then of a head's
+    own file.
+    """
     return [sha256_of(file) for file in read_checkpoint(folder).weight_files]

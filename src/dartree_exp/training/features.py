@@ -1,7 +1,9 @@
-"""Hidden-state features of a Llama target for whole sequences: a plain batched forward without cache or head.
+"""Hidden-state features of a Llama target for whole sequences: a plain batched forward without
+cache or head.
 
-Only what capture needs: right-padded sequences under a causal mask (padding follows the text, so it reaches nothing),
-fused projections, and no work above the last tapped layer. Taps follow `target_layer_ids`: the output of decoder layer i.
+Only what capture needs: right-padded sequences under a causal mask (padding follows the text, so it
+reaches nothing), fused projections, and no work above the last tapped layer. Taps follow
+`target_layer_ids`: the output of decoder layer i.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class LlamaStack:
-    """The first `depth` decoder layers of a Llama folder (None: all), float32, projections fused."""
+    """The first `depth` decoder layers of a Llama folder (None: all), float32, projections
+    fused.
+    """
 
     def __init__(self, folder: Path, depth: int | None = None) -> None:
         from safetensors.torch import load_file
@@ -48,7 +52,9 @@ class LlamaStack:
         self.embed = state["model.embed_tokens.weight"].float()
         self.norm = state["model.norm.weight"].float()
         self.head = state.get("lm_head.weight", self.embed).float()
-        self.cos, self.sin = rope_tables(config["max_position_embeddings"], self.head_dim, config["rope_theta"])
+        self.cos, self.sin = rope_tables(
+            config["max_position_embeddings"], self.head_dim, config["rope_theta"]
+        )
         self.layers = [self._fused(state, f"model.layers.{i}.") for i in range(count)]
 
     @staticmethod
@@ -65,17 +71,31 @@ class LlamaStack:
             "norm2": part("post_attention_layernorm"),
         }
 
-    def project(self, layer: dict[str, Tensor], x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys (both rotated) and values [S, heads, T, head_dim] of x [S, T, H] at positions start.."""
+    def project(
+        self, layer: dict[str, Tensor], x: Tensor, start: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys (both rotated) and values [S, heads, T, head_dim] of x [S, T, H] at
+        positions start..
+        """
         samples, length, width = x.shape
-        sizes = [self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim]
+        sizes = [
+            self.heads * self.head_dim,
+            self.kv_heads * self.head_dim,
+            self.kv_heads * self.head_dim,
+        ]
         cos, sin = self.cos[start : start + length, None], self.sin[start : start + length, None]
         fused = F.linear(F.rms_norm(x, (width,), layer["norm1"], self.eps), layer["qkv"])
         q, k, v = (t.view(samples, length, -1, self.head_dim) for t in fused.split(sizes, dim=-1))
-        return rotate(q, cos, sin).transpose(1, 2), rotate(k, cos, sin).transpose(1, 2), v.transpose(1, 2)
+        return (
+            rotate(q, cos, sin).transpose(1, 2),
+            rotate(k, cos, sin).transpose(1, 2),
+            v.transpose(1, 2),
+        )
 
     def finish(self, layer: dict[str, Tensor], x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output from its input x [S, T, H] and the heads' result [S, heads, T, head_dim]."""
+        """The layer's output from its input x [S, T, H] and the heads' result [S, heads, T,
+        head_dim].
+        """
         x = x + F.linear(attended.transpose(1, 2).flatten(2), layer["o"])
         h = F.rms_norm(x, (x.shape[-1],), layer["norm2"], self.eps)
         gate, up = F.linear(h, layer["gate_up"]).chunk(2, dim=-1)
@@ -83,7 +103,9 @@ class LlamaStack:
 
 
 class FeatureForward(LlamaStack):
-    """Tapped hidden states of whole sequences; `bf16`: with bfloat16 products, three times the speed where in hardware."""
+    """Tapped hidden states of whole sequences; `bf16`: with bfloat16 products, three times the
+    speed where in hardware.
+    """
 
     def __init__(self, folder: Path, taps: tuple[int, ...], bf16: bool = False) -> None:
         check_taps(taps, read_target_config(folder))
@@ -93,11 +115,17 @@ class FeatureForward(LlamaStack):
 
     @torch.inference_mode()
     def __call__(self, ids: Tensor) -> Tensor:
-        """ids int64 [S, T], right padded with any id -> features float32 [S, T, len(taps) * hidden]."""
+        """ids int64 [S, T], right padded with any id -> features float32 [S, T, len(taps) *
+        hidden].
+        """
         x, outputs = self.embed[ids], {}
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
             for index, layer in enumerate(self.layers):
                 q, k, v = self.project(layer, x, 0)
-                x = self.finish(layer, x, F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True))
+                x = self.finish(
+                    layer,
+                    x,
+                    F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+                )
                 outputs[index] = x
         return torch.cat([outputs[tap] for tap in self.taps], dim=-1)

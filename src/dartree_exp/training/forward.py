@@ -1,9 +1,11 @@
-"""The backbone's training forward: many blocks of many sequences at once, the same numbers as `DFlashBackbone`.
+"""The backbone's training forward: many blocks of many sequences at once, the same numbers as
+`DFlashBackbone`.
 
-A block query sees context strictly before its anchor and all slots of its own block, nothing of other blocks. Three
-savings over the plain module with one big mask: keys of other blocks are never formed; the first layer's projections of
-the mask embedding, the same row in every slot, are computed once; and the last layer is evaluated only at the slots whose
-loss is wanted. `tests/training/test_forward.py` compares it with the module.
+A block query sees context strictly before its anchor and all slots of its own block, nothing of
+other blocks. Three savings over the plain module with one big mask: keys of other blocks are never
+formed; the first layer's projections of the mask embedding, the same row in every slot, are
+computed once; and the last layer is evaluated only at the slots whose loss is wanted.
+`tests/training/test_forward.py` compares it with the module.
 """
 
 from __future__ import annotations
@@ -14,15 +16,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dartree_exp.drafters.backbone import DFlashAttention, DFlashBackbone, RMSNorm, rotary_table, rotate
+from dartree_exp.drafters.dflash.model import (
+    DFlashAttention,
+    DFlashBackbone,
+    RMSNorm,
+    rotary_table,
+    rotate,
+)
 
 
 @dataclass(frozen=True)
 class BlockInputs:
     """S sequences with A anchors each.
 
-    features: float32 [T, n * H], the sequences' context tokens packed one after another.
-    rows: int64 [S, C], index of each context position in the packed rows (any valid index where padded).
+    features: float32 [T, n * H], the sequences' context tokens packed one after another. rows:
+    int64 [S, C], index of each context position in the packed rows (any valid index where padded).
     anchors: int64 [S, A], positions of the anchors; a context position p is visible iff p < anchor.
     anchor_embeds: [S, A, H]; mask_embed: [H].
     """
@@ -34,21 +42,28 @@ class BlockInputs:
     mask_embed: Tensor
 
 
-def block_hidden(backbone: DFlashBackbone, inputs: BlockInputs, block: int, slots: Tensor | None = None) -> Tensor:
-    """Final-normed hidden states [S, A, R, H] of slots int64 [S, A, R] of each block (None: all, R = block)."""
+def block_hidden(
+    backbone: DFlashBackbone, inputs: BlockInputs, block: int, slots: Tensor | None = None
+) -> Tensor:
+    """Final-normed hidden states [S, A, R, H] of slots int64 [S, A, R] of each block (None: all, R
+    = block).
+    """
     samples, anchors = inputs.anchors.shape
     width = inputs.mask_embed.shape[0]
     context = _norm(backbone.hidden_norm, backbone.fc(inputs.features))
     positions = inputs.anchors[:, :, None] + torch.arange(block)
     tables = _rotary(int(positions.max()) + 1, backbone)
     seen = torch.arange(inputs.rows.shape[1]) < inputs.anchors[:, :, None]
-    hidden_context = torch.zeros(seen.shape, dtype=context.dtype).masked_fill_(~seen, torch.finfo(context.dtype).min)
+    hidden_context = torch.zeros(seen.shape, dtype=context.dtype).masked_fill_(
+        ~seen, torch.finfo(context.dtype).min
+    )
     x = torch.cat([inputs.anchor_embeds.reshape(-1, width), inputs.mask_embed[None]])
     spread = torch.full((samples, anchors, block), samples * anchors)
     spread[:, :, 0] = torch.arange(samples * anchors).view(samples, anchors)
     last = len(backbone.layers) - 1
     for index, layer in enumerate(backbone.layers):
-        # In the first layer x holds one row per anchor and one mask row; `spread` says which row a slot has.
+        # In the first layer x holds one row per anchor and one mask row; `spread` says which row a
+        # slot has.
         picked = slots if index == last else None
         h = layer.input_layernorm(x)
         attn = layer.self_attn
@@ -75,7 +90,9 @@ def _rotary(length: int, backbone: DFlashBackbone) -> tuple[Tensor, Tensor]:
 def _context_kv(
     attn: DFlashAttention, context: Tensor, rows: Tensor, tables: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Keys (normed, rotated) and values [S, KV, C, head_dim] of the context, computed packed, then padded."""
+    """Keys (normed, rotated) and values [S, KV, C, head_dim] of the context, computed packed, then
+    padded.
+    """
     keys = _norm(attn.k_norm, attn.k_proj(context).unflatten(-1, (-1, attn.head_dim)))
     values = attn.v_proj(context)
     keys = F.embedding(rows, keys.flatten(1)).unflatten(-1, (-1, attn.head_dim)).transpose(1, 2)
@@ -101,7 +118,11 @@ def _attend(
     if h.dim() == 2:
         queries = _norm(attn.q_norm, q(h).unflatten(-1, (-1, size))).flatten(-2)
         index = spread if picked is None else spread.gather(2, picked)
-        queries, keys, v = F.embedding(index, queries), F.embedding(spread, keys), F.embedding(spread, v)
+        queries, keys, v = (
+            F.embedding(index, queries),
+            F.embedding(spread, keys),
+            F.embedding(spread, v),
+        )
     else:
         if picked is not None:
             h = h.gather(2, picked[..., None].expand(-1, -1, -1, h.shape[-1]))
@@ -110,10 +131,16 @@ def _attend(
     samples, anchors, count = at.shape
     shared = keys.shape[-1] // size
     # [S, KV, A, R * group, d]: query heads that share a key head lie together.
-    queries = rotate(queries.unflatten(-1, (-1, size)), tables[0][at][..., None, :], tables[1][at][..., None, :])
-    queries = queries.unflatten(3, (shared, -1)).permute(0, 3, 1, 2, 4, 5).flatten(3, 4) * size**-0.5
+    queries = rotate(
+        queries.unflatten(-1, (-1, size)), tables[0][at][..., None, :], tables[1][at][..., None, :]
+    )
+    queries = (
+        queries.unflatten(3, (shared, -1)).permute(0, 3, 1, 2, 4, 5).flatten(3, 4) * size**-0.5
+    )
     keys = rotate(
-        keys.unflatten(-1, (-1, size)), tables[0][positions][..., None, :], tables[1][positions][..., None, :]
+        keys.unflatten(-1, (-1, size)),
+        tables[0][positions][..., None, :],
+        tables[1][positions][..., None, :],
     )
     keys, v = keys.permute(0, 3, 1, 2, 4), v.unflatten(-1, (-1, size)).permute(0, 3, 1, 2, 4)
     far = (queries.flatten(2, 3) @ context_kv[0].transpose(-1, -2)).view(*queries.shape[:4], -1)

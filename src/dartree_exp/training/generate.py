@@ -1,8 +1,9 @@
-"""Training text from the target itself: `python -m dartree_exp.training.generate --prompts P.jsonl --out TEXT.jsonl`.
+"""Training text from the target itself: `python -m dartree_exp.training.generate --prompts P.jsonl
+--out TEXT.jsonl`.
 
-Greedy continuations, batched over prompts of equal length. A batch is appended at once, and prompts already in the output
-are skipped, so an interrupted run continues; a line cut off by a kill is dropped first. Beside the text a record says what
-it was made from and which prompts were kept out.
+Greedy continuations, batched over prompts of equal length. A batch is appended at once, and prompts
+already in the output are skipped, so an interrupted run continues; a line cut off by a kill is
+dropped first. Beside the text a record says what it was made from and which prompts were kept out.
 """
 
 from __future__ import annotations
@@ -41,23 +42,35 @@ def finished(out: Path) -> set[str]:
         good += len(line)
     if good < len(data):
         if b"\n" in data[good:].rstrip(b"\n"):
-            raise InputError(f"{out}: unreadable line {data[:good].count(10) + 1} before the end; not a torn write")
+            raise InputError(
+                f"{out}: unreadable line {data[:good].count(10) + 1} before the end; not a torn "
+                "write"
+            )
         os.truncate(out, good)
     return done
 
 
-def plan(prompts: list[tuple[TrainingPrompt, list[int]]], batch: int) -> list[list[tuple[TrainingPrompt, list[int]]]]:
+def plan(
+    prompts: list[tuple[TrainingPrompt, list[int]]], batch: int
+) -> list[list[tuple[TrainingPrompt, list[int]]]]:
     """Batches of equal prompt length, at most `batch` prompts each, shortest first."""
     by_length: dict[int, list[tuple[TrainingPrompt, list[int]]]] = {}
     for item in prompts:
         by_length.setdefault(len(item[1]), []).append(item)
-    return [items[i : i + batch] for _, items in sorted(by_length.items()) for i in range(0, len(items), batch)]
+    return [
+        items[i : i + batch]
+        for _, items in sorted(by_length.items())
+        for i in range(0, len(items), batch)
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("generate", __doc__)
     parser.add_argument(
-        "--prompts", type=Path, required=True, help="JSON lines with id, domain (math, code, chat), prompt"
+        "--prompts",
+        type=Path,
+        required=True,
+        help="JSON lines with id, domain (math, code, chat), prompt",
     )
     parser.add_argument("--out", type=output_file, required=True)
     parser.add_argument(
@@ -82,14 +95,22 @@ def main(argv: list[str] | None = None) -> int:
     settings = {
         "target": target_record(target),
         "cap": args.cap,
-        "excluded": [{**file_record(path), "count": len(texts)} for path, texts in excluded.items()],
+        "excluded": [
+            {**file_record(path), "count": len(texts)} for path, texts in excluded.items()
+        ],
     }
-    source = {**file_record(args.prompts), "count": len(prompts), "kept_out": len(prompts) - len(wanted)}
+    source = {
+        **file_record(args.prompts),
+        "count": len(prompts),
+        "kept_out": len(prompts) - len(wanted),
+    }
     done = finished(args.out)
     stack = LlamaStack(target)
     todo = [p for p in wanted if p.id not in done]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(target, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            target, local_files_only=True, trust_remote_code=False
+        )
         batches = plan([(p, render(tokenizer, p.prompt)) for p in todo], args.batch)
     except Exception as error:  # whatever a damaged tokenizer or its template raises
         raise InputError(
@@ -101,14 +122,23 @@ def main(argv: list[str] | None = None) -> int:
     if longest + args.cap > stack.config["max_position_embeddings"]:
         limit = stack.config["max_position_embeddings"]
         raise InputError(
-            f"--cap {args.cap}: the longest prompt has {longest} tokens and the target takes {limit} in all"
+            f"--cap {args.cap}: the longest prompt has {longest} tokens and the target takes "
+            f"{limit} in all"
         )
     record = begin_text(args.out, settings, source)
     began, tokens, count = time.perf_counter(), 0, 0
     for batch in batches:
         answers = greedy(stack, torch.tensor([ids for _, ids in batch]), args.cap, eos)
         lines = [
-            json.dumps({"id": p.id, "domain": p.domain, "prompt": p.prompt, "prompt_ids": ids, "output_ids": answer})
+            json.dumps(
+                {
+                    "id": p.id,
+                    "domain": p.domain,
+                    "prompt": p.prompt,
+                    "prompt_ids": ids,
+                    "output_ids": answer,
+                }
+            )
             for (p, ids), answer in zip(batch, answers, strict=True)
         ]
         with args.out.open("a", encoding="utf-8") as out:
@@ -116,7 +146,10 @@ def main(argv: list[str] | None = None) -> int:
         tokens, count = tokens + sum(map(len, answers)), count + len(batch)
         rate = tokens / (time.perf_counter() - began)
         left = (len(todo) - count) * tokens / count / rate
-        print(f"{count}/{len(todo)} prompts, {tokens} tokens, {rate:.0f} tokens/s, {left:.0f} s left", flush=True)
+        print(
+            f"{count}/{len(todo)} prompts, {tokens} tokens, {rate:.0f} tokens/s, {left:.0f} s left",
+            flush=True,
+        )
     if record is not None:
         finish_text(args.out, record)
     return 0

@@ -1,8 +1,10 @@
-"""The drafting objective: cross-entropy over the block's slots with weights exp(-k / gamma), and its gradient in chunks.
+"""The drafting objective: cross-entropy over the block's slots with weights exp(-k / gamma), and
+its gradient in chunks.
 
-Source: DFlash and Domino (facts: weights, base-to-final curriculum). Two things keep it cheap on a CPU without changing
-its expectation: slots are drawn with probability proportional to their weight instead of all being computed (an unbiased
-Horvitz-Thompson estimate), and the logits exist only for one chunk of rows at a time, whose gradient is formed at once.
+Source: DFlash and Domino (facts: weights, base-to-final curriculum). Two things keep it cheap on a
+CPU without changing its expectation: slots are drawn with probability proportional to their weight
+instead of all being computed (an unbiased Horvitz-Thompson estimate), and the logits exist only for
+one chunk of rows at a time, whose gradient is formed at once.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ def position_weights(slots: int, gamma: float, first: int = 0) -> Tensor:
 
 
 def inclusion_probabilities(weights: Tensor, count: int) -> Tensor:
-    """Probability [b] of each slot when `count` of them are drawn: proportional to its weight, at most 1, sum `count`.
+    """Probability [b] of each slot when `count` of them are drawn: proportional to its weight, at
+    most 1, sum `count`.
 
     Raises:
         ValueError: fewer than `count` slots have weight.
@@ -39,7 +42,9 @@ def inclusion_probabilities(weights: Tensor, count: int) -> Tensor:
 
 
 def draw_slots(probabilities: Tensor, blocks: int, generator: torch.Generator) -> Tensor:
-    """Systematic sampling: int64 [blocks, count], ascending distinct slots, slot k with probability `probabilities[k]`."""
+    """Systematic sampling: int64 [blocks, count], ascending distinct slots, slot k with probability
+    `probabilities[k]`.
+    """
     edges = probabilities.double().cumsum(0)
     count = round(float(edges[-1]))
     offset = torch.rand(blocks, 1, generator=generator, dtype=torch.float64)
@@ -50,9 +55,11 @@ def draw_slots(probabilities: Tensor, blocks: int, generator: torch.Generator) -
 
 @dataclass(frozen=True)
 class LossResult:
-    """Weighted mean losses (floats) and the gradients of the mixed loss; a gradient not asked for is None.
+    """Weighted mean losses (floats) and the gradients of the mixed loss; a gradient not asked for
+    is None.
 
-    likelihood: float32 [N], the drafter's probability of each label, corrected where there is a correction.
+    likelihood: float32 [N], the drafter's probability of each label, corrected where there is a
+    correction.
     """
 
     base: float
@@ -76,16 +83,19 @@ def draft_loss(
     hidden_gradient: bool = True,
     chunk: int = 512,
 ) -> LossResult:
-    """Mixed loss base_share * CE(base) + (1 - base_share) * CE(base + correction), with gradients, in chunks of rows.
+    """Mixed loss base_share * CE(base) + (1 - base_share) * CE(base + correction), with gradients,
+    in chunks of rows.
 
-    Under autocast the products are bfloat16 and everything between them (log-sum-exp, softmax, sums) float32.
+    Under autocast the products are bfloat16 and everything between them (log-sum-exp, softmax,
+    sums) float32.
 
     Args:
         hidden: float32 [N, H] final-normed slots; base logits are hidden @ head.T.
         head: float32 [Vd, H] frozen vocabulary rows.
         labels: int64 [N] columns.
         weights: float32 [N]; the loss is the sum of weight * CE divided by the sum of weights.
-        codes, output: [N, E] and [Vd, E]; the correction is codes @ output.T. Needed where base_share < 1.
+        codes, output: [N, E] and [Vd, E]; the correction is codes @ output.T. Needed where
+            base_share < 1.
     """
     total = weights.sum().clamp_min(1e-12)
     corrected = codes is not None and output is not None
@@ -101,7 +111,12 @@ def draft_loss(
         share, target = weights[part] / total, labels[part]
         base = F.linear(hidden[part], head).float()
         gradient = None
-        if codes is not None and output is not None and d_codes is not None and d_output is not None:
+        if (
+            codes is not None
+            and output is not None
+            and d_codes is not None
+            and d_output is not None
+        ):
             final = base + F.linear(codes[part], output)
             loss = _loss_to_gradient(final, target, share)
             sums[1] += float((loss * share).sum())
@@ -115,19 +130,22 @@ def draft_loss(
             sums[0] += float((loss * share).sum())
             if not corrected:
                 likelihood[part] = torch.exp(-loss)
-            gradient = base.mul_(base_share) if gradient is None else gradient.add_(base, alpha=base_share)
+            gradient = (
+                base.mul_(base_share) if gradient is None else gradient.add_(base, alpha=base_share)
+            )
         if d_hidden is not None:
             d_hidden[part] = gradient @ head
     return LossResult(sums[0], sums[1], likelihood, d_hidden, d_codes, d_output)
 
 
 def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean BCE of confidence logits [N] against c* = 1 - L1(p, q) / 2 [N], a constant (DSpark, section 1.5).
+    """Weighted mean BCE of confidence logits [N] against c* = 1 - L1(p, q) / 2 [N], a constant
+    (DSpark, section 1.5).
 
-    The text is the target's greedy output, so p is one-hot at the label y and c* = 1 - (1 - q(y)) = q(y): the drafter's
-    own probability of the label, 0 where the drafting vocabulary lacks it. DeepSpec lets this loss's gradient into
-    backbone and W1. Here it reaches the confidence head alone (`ConfidenceHead.forward` sees to that), so that a head with
-    it is trained as one without.
+    The text is the target's greedy output, so p is one-hot at the label y and c* = 1 - (1 - q(y)) =
+    q(y): the drafter's own probability of the label, 0 where the drafting vocabulary lacks it.
+    DeepSpec lets this loss's gradient into backbone and W1. Here it reaches the confidence head
+    alone (`ConfidenceHead.forward` sees to that), so that a head with it is trained as one without.
     """
     loss = F.binary_cross_entropy_with_logits(logits, acceptance.detach(), reduction="none")
     return (loss * weights).sum() / weights.sum().clamp_min(1e-12)

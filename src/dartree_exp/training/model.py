@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.confidence import ConfidenceHead, bind_confidence, make_confidence
-from dartree_exp.drafters.dflash_config import DFlashConfig
-from dartree_exp.drafters.gru import GRUHead
-from dartree_exp.drafters.heads import Head, make_head
-from dartree_exp.drafters.markov import MarkovHead, RecurrentMarkovHead
+from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
+from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.heads.markov import MarkovHead, RecurrentMarkovHead
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
 from dartree_exp.training.errors import InputError
@@ -31,14 +31,20 @@ from dartree_exp.training.target import WEIGHTS, check_taps, read_target_config,
 
 
 class DraftModel(nn.Module):
-    """Backbone, correction head over the drafting vocabulary, and the feature scale the backbone is trained under.
+    """Backbone, correction head over the drafting vocabulary, and the feature scale the backbone is
+    trained under.
 
-    `feature_scale` [n * H] brings the target's hidden states, whose sizes differ a hundredfold between layers and
-    dimensions, to unit rms, so that one learning rate suits all of `fc`; `folded_backbone` moves it into `fc`.
+    `feature_scale` [n * H] brings the target's hidden states, whose sizes differ a hundredfold
+    between layers and dimensions, to unit rms, so that one learning rate suits all of `fc`;
+    `folded_backbone` moves it into `fc`.
     """
 
     def __init__(
-        self, config: DFlashConfig, head: Head, feature_scale: Tensor, confidence: ConfidenceHead | None = None
+        self,
+        config: DFlashConfig,
+        head: Head,
+        feature_scale: Tensor,
+        confidence: ConfidenceHead | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -77,27 +83,35 @@ def draft_config(target: dict, settings: TrainSettings) -> DFlashConfig:
 
 
 def build_model(folder: Path, settings: TrainSettings, feature_scale: Tensor) -> DraftModel:
-    """Seeded fresh weights; the head starts without a correction. Raises UserError for settings the target does not allow.
+    """Seeded fresh weights; the head starts without a correction. Raises UserError for settings the
+    target does not allow.
 
-    Projections are normal(0, 1/sqrt(fan-in)), so that the layers' output drowns the mask embedding in the residual stream
-    (else every slot starts out predicting the mask token), and the final norm starts small: near-uniform predictions.
+    Projections are normal(0, 1/sqrt(fan-in)), so that the layers' output drowns the mask embedding
+    in the residual stream (else every slot starts out predicting the mask token), and the final
+    norm starts small: near-uniform predictions.
     """
     torch.manual_seed(settings.seed)
     target = read_target_config(folder)
     check_taps(settings.taps, target)
     if settings.mask_token_id >= target["vocab_size"]:
-        raise InputError(f"mask_token_id = {settings.mask_token_id}: the target has {target['vocab_size']} ids")
+        raise InputError(
+            f"mask_token_id = {settings.mask_token_id}: the target has {target['vocab_size']} ids"
+        )
     config = draft_config(target, settings)
     head = make_head(settings.head_config, config.hidden_size, config.vocab_size, settings.vocab)
     assert head is not None
-    model = DraftModel(config, head, feature_scale, make_confidence(config.head, config.hidden_size))
+    model = DraftModel(
+        config, head, feature_scale, make_confidence(config.head, config.hidden_size)
+    )
     bind_confidence(model.confidence, head)
     for weight in model.backbone.parameters():
         if weight.dim() == 2:
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
     nn.init.constant_(model.backbone.norm.weight, 0.5)
     if isinstance(head, GRUHead):
-        nn.init.normal_(head.embed_proj[0].weight, std=(config.hidden_size + settings.gru_width) ** -0.5)
+        nn.init.normal_(
+            head.embed_proj[0].weight, std=(config.hidden_size + settings.gru_width) ** -0.5
+        )
         nn.init.zeros_(head.output)
     else:
         init_markov(head)
@@ -106,11 +120,12 @@ def build_model(folder: Path, settings: TrainSettings, feature_scale: Tensor) ->
 
 @torch.no_grad()
 def init_markov(head: MarkovHead) -> None:
-    """W1 starts at zero and a row moves only when its token has come before a label, so that rows never trained are
-    exactly zero: no correction after a token the head does not know. Adam leaves weights without a gradient alone.
+    """W1 starts at zero and a row moves only when its token has come before a label, so that rows
+    never trained are exactly zero: no correction after a token the head does not know. Adam leaves
+    weights without a gradient alone.
 
-    What multiplies W1 must then not be zero. Its size, 1/2, is what both factors of a bias of a few nats have at rank 64;
-    smaller, and W1 would grow too slowly.
+    What multiplies W1 must then not be zero. Its size, 1/2, is what both factors of a bias of a few
+    nats have at rank 64; smaller, and W1 would grow too slowly.
     """
     nn.init.zeros_(head.markov_w1.weight)
     nn.init.normal_(head.output, std=0.5)
@@ -120,7 +135,8 @@ def init_markov(head: MarkovHead) -> None:
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
             nn.init.zeros_(getattr(head, projection).bias)
     if isinstance(head, RecurrentMarkovHead):
-        # Its codes also read the hidden state: without a correction at first, W2 is what must be zero.
+        # Its codes also read the hidden state: without a correction at first, W2 is what must be
+        # zero.
         nn.init.zeros_(head.output)
         nn.init.normal_(head.joint_proj.weight[:, head.rank : 2 * head.rank], std=0.5)
 
@@ -132,12 +148,16 @@ def load_vocabulary(folder: Path, ids: list[int], mask_token_id: int) -> Vocabul
     with reading_weights(folder), safe_open(str(folder / WEIGHTS), framework="pt") as file:
         embed = file.get_tensor("model.embed_tokens.weight").float()
         tied = "lm_head.weight" not in file.keys()  # noqa: SIM118 (safe_open has no __contains__)
-        return Vocabulary.of(embed, embed if tied else file.get_tensor("lm_head.weight").float(), ids, mask_token_id)
+        return Vocabulary.of(
+            embed, embed if tied else file.get_tensor("lm_head.weight").float(), ids, mask_token_id
+        )
 
 
 @dataclass(frozen=True)
 class StepLoss:
-    """Losses of one step, and the number of rows that had a label. confidence: 0 without such a head."""
+    """Losses of one step, and the number of rows that had a label. confidence: 0 without such a
+    head.
+    """
 
     base: float
     final: float
@@ -148,7 +168,11 @@ class StepLoss:
 def trained_parameters(model: DraftModel, stage: str) -> list[nn.Parameter]:
     """What the optimiser sees in a stage."""
     heads = [model.head] if model.confidence is None else [model.head, model.confidence]
-    parts: dict[str, list[nn.Module]] = {"backbone": [model.backbone], "head": heads, "joint": [model.backbone, *heads]}
+    parts: dict[str, list[nn.Module]] = {
+        "backbone": [model.backbone],
+        "head": heads,
+        "joint": [model.backbone, *heads],
+    }
     return [p for module in parts[stage] for p in module.parameters()]
 
 
@@ -179,7 +203,11 @@ def step_gradients(
         with torch.set_grad_enabled(backbone_trained):
             picked = None if whole else slots.view(*shape, -1)
             blocks = block_hidden(model.backbone, batch.inputs, block, picked).flatten(0, 1).float()
-            drawn = blocks.gather(1, slots[..., None].expand(-1, -1, blocks.shape[-1])) if whole else blocks
+            drawn = (
+                blocks.gather(1, slots[..., None].expand(-1, -1, blocks.shape[-1]))
+                if whole
+                else blocks
+            )
             hidden = drawn.flatten(0, 1)
         previous = batch.previous.flatten(0, 1)
         if corrected:
@@ -200,17 +228,27 @@ def step_gradients(
         if corrected and model.confidence is not None:
             inside = batch.inside.flatten(0, 1).gather(1, slots).flatten()
             accepted = torch.zeros_like(share).index_copy(0, live, result.likelihood)
-            logits = model.confidence(hidden[inside], previous.gather(1, slots).flatten()[inside]).float()
+            logits = model.confidence(
+                hidden[inside], previous.gather(1, slots).flatten()[inside]
+            ).float()
             doubt = confidence_loss(logits, accepted[inside], share[inside])
     _backward(result, rows, codes, output)
     if doubt is not None:
         doubt.backward()
-    return StepLoss(result.base, result.final, len(live), 0.0 if doubt is None else float(doubt.detach()))
+    return StepLoss(
+        result.base, result.final, len(live), 0.0 if doubt is None else float(doubt.detach())
+    )
 
 
-def _backward(result: LossResult, hidden: Tensor, codes: Tensor | None, output: nn.Parameter | None) -> None:
+def _backward(
+    result: LossResult, hidden: Tensor, codes: Tensor | None, output: nn.Parameter | None
+) -> None:
     tensors, gradients = [], []
-    for tensor, gradient in ((hidden, result.hidden), (codes, result.codes), (output, result.output)):
+    for tensor, gradient in (
+        (hidden, result.hidden),
+        (codes, result.codes),
+        (output, result.output),
+    ):
         if tensor is not None and gradient is not None and tensor.requires_grad:
             tensors.append(tensor)
             gradients.append(gradient)

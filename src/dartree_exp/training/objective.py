@@ -1,10 +1,12 @@
-"""What a training run minimises, as data for checkpoints and cards, beside what was published for that head."""
+"""What a training run minimises, as data for checkpoints and cards, beside what was published for
+that head.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dartree_exp.drafters.head_config import MARKOV_KINDS
+from dartree_exp.drafters.heads.config import MARKOV_KINDS
 from dartree_exp.training.settings import TrainSettings
 
 BASE, CORRECTED = "cross-entropy of the base logits", "cross-entropy of the corrected logits"
@@ -18,11 +20,15 @@ DSPARK = {
     "schedule": "cosine",
 }
 DSPARK_GAMMA = {7: 4.0, 16: 7.0}
-"""As published for DSpark's heads (arXiv 2607.05147 and its released configuration); gamma by slots of a block."""
+"""As published for DSpark's heads (arXiv 2607.05147 and its released configuration); gamma by slots
+of a block.
+"""
 
 
 def objective_of(settings: TrainSettings) -> dict[str, Any]:
-    """`terms` (loss, weight), `gamma` of the slot weights exp(-k / gamma), `schedule` of the learning rate."""
+    """`terms` (loss, weight), `gamma` of the slot weights exp(-k / gamma), `schedule` of the
+    learning rate.
+    """
     base, corrected = {"loss": BASE, "weight": "1"}, {"loss": CORRECTED, "weight": "1"}
     if settings.stage == "joint":
         share = f"from 1 to 0 over {100 * settings.base_decay:g} % of the run"
@@ -39,15 +45,19 @@ def is_markov(head: str) -> bool:
 
 
 def sentences(objective: dict[str, Any], head: str | None, block: int) -> str:
-    """The objective in words; for a Markov head (None: no head was trained) also what differs from the published one."""
+    """The objective in words; for a Markov head (None: no head was trained) also what differs from
+    the published one.
+    """
     text = (
-        f"Objective: {_terms(objective)}; {_slots(objective['gamma'])}; learning rate: {objective['schedule']} decay."
+        f"Objective: {_terms(objective)}; {_slots(objective['gamma'])}; learning rate: "
+        f"{objective['schedule']} decay."
     )
     if head is None or not is_markov(head):
         return text
     gamma = DSPARK_GAMMA.get(block)
     published = (
-        f"{_terms(DSPARK)}; {'gamma not stated for this block' if gamma is None else _slots(gamma)}; cosine decay"
+        f"{_terms(DSPARK)}; "
+        f"{'gamma not stated for this block' if gamma is None else _slots(gamma)}; cosine decay"
     )
     parts = {
         "the loss": objective["terms"] == DSPARK["terms"],
@@ -55,7 +65,9 @@ def sentences(objective: dict[str, Any], head: str | None, block: int) -> str:
         "the schedule": objective["schedule"] == DSPARK["schedule"],
     }
     differing = [name for name, same in parts.items() if not same]
-    verdict = f"This run differs in {', '.join(differing)}." if differing else "This run has the same."
+    verdict = (
+        f"This run differs in {', '.join(differing)}." if differing else "This run has the same."
+    )
     return f"{text} Published for DSpark with blocks of {block}: {published}. {verdict}"
 
 

@@ -1,4 +1,6 @@
-"""Prompts to generate training text from: JSON lines with `id`, `domain` and `prompt` (the user's turn)."""
+"""Prompts to generate training text from: JSON lines with `id`, `domain` and `prompt` (the user's
+turn).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def load_prompts(path: Path) -> list[TrainingPrompt]:
     """All prompts of a file, in order.
 
     Raises:
-        InputError: a line that is not such an object, an unknown domain, an empty prompt or a repeated id; with its number.
+        InputError: a line that is not such an object, an unknown domain, an empty prompt or a
+            repeated id; with its number.
     """
     prompts, seen = [], set()
     for number, line in read_lines(path):
@@ -34,11 +37,15 @@ def load_prompts(path: Path) -> list[TrainingPrompt]:
             row = json.loads(line)
             prompt = TrainingPrompt(row["id"], row["domain"], row["prompt"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{path}, line {number}: not a prompt ({first_line(error)})") from error
+            raise InputError(
+                f"{path}, line {number}: not a prompt ({first_line(error)})"
+            ) from error
         if not isinstance(prompt.id, str) or not isinstance(prompt.prompt, str):
             raise InputError(f"{path}, line {number}: id and prompt must be text")
         if prompt.domain not in DOMAINS:
-            raise InputError(f"{path}, line {number}: domain {prompt.domain!r}; allowed: {', '.join(DOMAINS)}")
+            raise InputError(
+                f"{path}, line {number}: domain {prompt.domain!r}; allowed: {', '.join(DOMAINS)}"
+            )
         if not prompt.prompt.strip() or prompt.id in seen:
             raise InputError(f"{path}, line {number}: empty prompt or repeated id {prompt.id!r}")
         seen.add(prompt.id)
@@ -47,7 +54,8 @@ def load_prompts(path: Path) -> list[TrainingPrompt]:
 
 
 def load_texts(path: Path) -> list[str]:
-    """The prompts of a file whose lines have `prompt`, a string, or `turns`, a list of strings (a benchmark's rows).
+    """The prompts of a file whose lines have `prompt`, a string, or `turns`, a list of strings (a
+    benchmark's rows).
 
     Raises:
         InputError: a line with neither; with its number.
@@ -62,13 +70,17 @@ def load_texts(path: Path) -> list[str]:
                 f"{path}, line {number}: has neither `prompt` nor `turns` ({first_line(error)})"
             ) from error
         if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-            raise InputError(f"{path}, line {number}: `prompt` must be a string, `turns` a list of strings")
+            raise InputError(
+                f"{path}, line {number}: `prompt` must be a string, `turns` a list of strings"
+            )
         texts += found
     return texts
 
 
 def without(prompts: list[TrainingPrompt], excluded: set[str]) -> list[TrainingPrompt]:
-    """The prompts whose text, spaces and case aside, is none of `excluded` (benchmark prompts stay out of training)."""
+    """The prompts whose text, spaces and case aside, is none of `excluded` (benchmark prompts stay
+    out of training).
+    """
     banned = {fold(text) for text in excluded}
     return [p for p in prompts if fold(p.prompt) not in banned]
 
@@ -81,4 +93,8 @@ def fold(text: str) -> str:
 def render(tokenizer: Any, prompt: str) -> list[int]:
     """Ids of the chat template with this user turn and the generation prompt."""
     turns = [{"role": "user", "content": prompt}]
-    return list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"])
+    return list(
+        tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)[
+            "input_ids"
+        ]
+    )

@@ -1,8 +1,9 @@
-"""Records of how text, features and weights came to be, written when it happened and carried along to the card.
+"""Records of how text, features and weights came to be, written when it happened and carried along
+to the card.
 
-`generate` writes one beside its text, `capture` puts it with its own into the folder of features, `train` into every
-checkpoint. A card says what these records say; what has no record it calls not recorded. Files are named without their
-folders.
+`generate` writes one beside its text, `capture` puts it with its own into the folder of features,
+`train` into every checkpoint. A card says what these records say; what has no record it calls not
+recorded. Files are named without their folders.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 from dartree_exp.errors import UserError
 from dartree_exp.models.fetch import SOURCES, cache_folder, sha256_of
-from dartree_exp.reading import read_object
 from dartree_exp.records.environment import cpu_description, git_commit
 from dartree_exp.records.files import write_json
+from dartree_exp.records.reading import read_object
 from dartree_exp.training.errors import InputError
 from dartree_exp.training.target import EMBEDDED
 
@@ -24,13 +25,17 @@ FEATURES_RECORD = "about.json"
 
 
 def target_record(folder: Path) -> dict[str, Any]:
-    """`name`, `weights_sha256` and, for the embedded target, `source`: the file its weights are converted from."""
+    """`name`, `weights_sha256` and, for the embedded target, `source`: the file its weights are
+    converted from.
+    """
     from dartree_exp.models.registry import weights_digest
 
     record = {"name": folder.resolve().name, "weights_sha256": weights_digest(folder)}
     if folder.resolve() == (cache_folder() / EMBEDDED).resolve():
         source = SOURCES[EMBEDDED]
-        record["source"] = f"{source.gguf_name} of {source.package}=={source.version}, sha256 {source.sha256}"
+        record["source"] = (
+            f"{source.gguf_name} of {source.package}=={source.version}, sha256 {source.sha256}"
+        )
     return record
 
 
@@ -66,11 +71,14 @@ def text_record_path(text: Path) -> Path:
     return plain.with_name(plain.name + ".about.json")
 
 
-def begin_text(text: Path, settings: dict[str, Any], prompts: dict[str, Any]) -> dict[str, Any] | None:
-    """The record of a text that is about to be written or continued; None where its first lines have no record.
+def begin_text(
+    text: Path, settings: dict[str, Any], prompts: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The record of a text that is about to be written or continued; None where its first lines
+    have no record.
 
-    settings: what must be the same for all lines. prompts: this call's prompts, added to the record's.
-    Raises UserError where the text was begun with other settings.
+    settings: what must be the same for all lines. prompts: this call's prompts, added to the
+    record's. Raises UserError where the text was begun with other settings.
     """
     path = text_record_path(text)
     if not text.exists() or not text.stat().st_size:
@@ -80,7 +88,9 @@ def begin_text(text: Path, settings: dict[str, Any], prompts: dict[str, Any]) ->
     else:
         record = read_object(path)
         refuse_changes(text, record, settings)
-    record["prompts"] = [p for p in record["prompts"] if p["sha256"] != prompts["sha256"]] + [prompts]
+    record["prompts"] = [p for p in record["prompts"] if p["sha256"] != prompts["sha256"]] + [
+        prompts
+    ]
     record["machines"] = with_machine(record["machines"])
     record.pop("content_sha256", None)
     write_json(path, record)
@@ -93,7 +103,9 @@ def finish_text(text: Path, record: dict[str, Any]) -> None:
 
 
 def text_record(text: Path) -> dict[str, Any] | None:
-    """The record of a text; None where there is none or it is of another content, such as an unfinished one."""
+    """The record of a text; None where there is none or it is of another content, such as an
+    unfinished one.
+    """
     path = text_record_path(text)
     if not path.exists():
         return None
@@ -102,9 +114,11 @@ def text_record(text: Path) -> dict[str, Any] | None:
 
 
 def begin_features(folder: Path, text: Path, settings: dict[str, Any]) -> None:
-    """Write the record of a folder of features, or check that a folder with one is continued as it was begun.
+    """Write the record of a folder of features, or check that a folder with one is continued as it
+    was begun.
 
-    Folders from before there were records stay without one. Raises UserError where text or settings are others.
+    Folders from before there were records stay without one. Raises UserError where text or settings
+    are others.
     """
     path = folder / FEATURES_RECORD
     wanted = {"text": file_record(text), **settings}

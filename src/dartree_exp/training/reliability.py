@@ -1,8 +1,8 @@
 """How far confidences are from what happens, and temperatures that bring them closer (numpy only).
 
-Rounds are rows, depths columns: logits float [R, D] of the confidence head, and how many drafts of each round were
-accepted, int [R]. The survival of a round to depth k is predicted by the product of its first k confidences and happens,
-or does not, as `accepted >= k`.
+Rounds are rows, depths columns: logits float [R, D] of the confidence head, and how many drafts of
+each round were accepted, int [R]. The survival of a round to depth k is predicted by the product of
+its first k confidences and happens, or does not, as `accepted >= k`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def survived(accepted: NDArray[np.int64], depths: int) -> Array:
 
 
 def expected_calibration_error(predicted: Array, happened: Array, bins: int = BINS) -> float:
-    """ECE of predictions [n] in 0..1 against outcomes [n]: |mean prediction - frequency| by equal-width bin, weighted."""
+    """ECE of predictions [n] in 0..1 against outcomes [n]: |mean prediction - frequency| by
+    equal-width bin, weighted.
+    """
     counts, sums, hits = _by_bin(predicted, happened, bins)
     return float(np.abs(sums - hits).sum() / counts.sum())
 
@@ -37,28 +39,34 @@ def expected_calibration_error(predicted: Array, happened: Array, bins: int = BI
 def calibration_noise(predicted: Array, bins: int = BINS) -> float:
     """The ECE that these predictions [n] would show on average if they were perfectly calibrated.
 
-    n outcomes cannot tell smaller errors from none; rounds of one answer depend on each other, so it is a lower bound.
+    n outcomes cannot tell smaller errors from none; rounds of one answer depend on each other, so
+    it is a lower bound.
     """
     rng = np.random.default_rng(0)
     errors = [
-        expected_calibration_error(predicted, (rng.random(len(predicted)) < predicted).astype(np.float64), bins)
+        expected_calibration_error(
+            predicted, (rng.random(len(predicted)) < predicted).astype(np.float64), bins
+        )
         for _ in range(DRAWS)
     ]
     return float(np.mean(errors))
 
 
 def reliability(predicted: Array, happened: Array, bins: int = BINS) -> tuple[Array, Array, Array]:
-    """(mean prediction, frequency, count) of the bins that are not empty: the points of a reliability diagram."""
+    """(mean prediction, frequency, count) of the bins that are not empty: the points of a
+    reliability diagram.
+    """
     counts, sums, hits = _by_bin(predicted, happened, bins)
     used = counts > 0
     return sums[used] / counts[used], hits[used] / counts[used], counts[used]
 
 
 def fit_temperatures(logits: Array, accepted: NDArray[np.int64], bins: int = BINS) -> Array:
-    """Sequential Temperature Scaling (arXiv 2607.05147): one temperature a depth, [D], fitted from the left.
+    """Sequential Temperature Scaling (arXiv 2607.05147): one temperature a depth, [D], fitted from
+    the left.
 
-    Depth by depth a search over `GRID` takes the temperature with the least ECE of the survival to that depth, those
-    before it being fixed; among equals the one nearest to 1.
+    Depth by depth a search over `GRID` takes the temperature with the least ECE of the survival to
+    that depth, those before it being fixed; among equals the one nearest to 1.
     """
     rounds, depths = logits.shape
     happened = survived(accepted, depths)

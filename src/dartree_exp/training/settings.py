@@ -1,4 +1,6 @@
-"""What a training run is made of; one dataclass, filled from the command line and stored in every checkpoint."""
+"""What a training run is made of; one dataclass, filled from the command line and stored in every
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,21 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.drafters.head_config import MARKOV_KINDS, GRUHeadConfig, HeadConfig, MarkovHeadConfig
+from dartree_exp.drafters.heads.config import (
+    MARKOV_KINDS,
+    GRUHeadConfig,
+    HeadConfig,
+    MarkovHeadConfig,
+)
 from dartree_exp.training.errors import InputError, first_line
 
 _ANY = math.inf
 _TINY = 1e-12
 _RANGES = {
-    **dict.fromkeys(("layers", "short_block", "loss_slots", "vocab", "gru_width", "rank", "markov_rank"), (1, _ANY)),
+    **dict.fromkeys(
+        ("layers", "short_block", "loss_slots", "vocab", "gru_width", "rank", "markov_rank"),
+        (1, _ANY),
+    ),
     **dict.fromkeys(("samples", "anchors", "warmup_steps"), (1, _ANY)),
     **dict.fromkeys(("pure_prefix", "weight_decay", "mask_token_id"), (0, _ANY)),
     **dict.fromkeys(("gamma", "lr", "clip"), (_TINY, _ANY)),
@@ -29,9 +39,11 @@ HEADS = ("gru", *_MARKOV_TYPES)
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Objective, model shape and schedule. `stage`: backbone = DFlash (base loss only); head = the correction head `head`
-    on the frozen backbone; joint = both, with the base-to-final curriculum. Text, objective and steps do not depend on
-    the head, so that heads trained on one backbone can be compared."""
+    """Objective, model shape and schedule. `stage`: backbone = DFlash (base loss only); head = the
+    correction head `head` on the frozen backbone; joint = both, with the base-to-final curriculum.
+    Text, objective and steps do not depend on the head, so that heads trained on one backbone can
+    be compared.
+    """
 
     stage: str = "backbone"
     head: str = "gru"
@@ -68,16 +80,22 @@ class TrainSettings:
         if not self.taps or len(set(self.taps)) < len(self.taps) or min(self.taps) < 0:
             raise InputError(f"taps = {self.taps}: must be distinct layers, at least one")
         if self.pure_prefix >= self.block:
-            raise InputError(f"pure_prefix = {self.pure_prefix}: must be less than block = {self.block}")
+            raise InputError(
+                f"pure_prefix = {self.pure_prefix}: must be less than block = {self.block}"
+            )
         if self.stage not in ("backbone", "head", "joint"):
             raise InputError(f"stage = {self.stage!r}: backbone, head or joint")
         if self.head not in HEADS:
             raise InputError(f"head = {self.head!r}: {', '.join(HEADS)}")
         if not 1 <= self.short_block <= self.block:
-            raise InputError(f"short_block = {self.short_block}: must lie in 1..block = 1..{self.block}")
+            raise InputError(
+                f"short_block = {self.short_block}: must lie in 1..block = 1..{self.block}"
+            )
 
     def block_at(self, progress: float) -> int:
-        """Slots per block: short blocks for the first part of the run, where they teach as much for half the work."""
+        """Slots per block: short blocks for the first part of the run, where they teach as much for
+        half the work.
+        """
         return self.short_block if progress < self.short_until else self.block
 
     def lr_at(self, progress: float, step: int) -> float:
@@ -85,7 +103,9 @@ class TrainSettings:
         return self.lr * min(1.0, (step + 1) / self.warmup_steps) * max(0.0, 1.0 - progress)
 
     def base_share(self, progress: float) -> float:
-        """Weight of the base loss: 1 for the backbone, 0 for the head, from 1 linearly to 0 when trained jointly."""
+        """Weight of the base loss: 1 for the backbone, 0 for the head, from 1 linearly to 0 when
+        trained jointly.
+        """
         if self.stage != "joint":
             return float(self.stage == "backbone")
         return max(0.0, 1.0 - progress / self.base_decay) if self.base_decay > 0 else 0.0
@@ -121,11 +141,18 @@ HELP = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One option per field."""
     for field in fields(TrainSettings):
-        option, help_text = "--" + field.name.replace("_", "-"), HELP.get(field.name, "") + " (default: %(default)s)"
+        option, help_text = (
+            "--" + field.name.replace("_", "-"),
+            HELP.get(field.name, "") + " (default: %(default)s)",
+        )
         if field.name == "taps":
-            parser.add_argument(option, type=int, nargs="+", default=list(TrainSettings.taps), help=help_text)
+            parser.add_argument(
+                option, type=int, nargs="+", default=list(TrainSettings.taps), help=help_text
+            )
         else:
-            parser.add_argument(option, type=type(field.default), default=field.default, help=help_text)
+            parser.add_argument(
+                option, type=type(field.default), default=field.default, help=help_text
+            )
 
 
 def from_arguments(args: argparse.Namespace) -> TrainSettings:
@@ -135,11 +162,15 @@ def from_arguments(args: argparse.Namespace) -> TrainSettings:
 
 
 def from_json(stored: dict[str, Any]) -> TrainSettings:
-    """The settings of a checkpoint; what it is too old to know has its default. Raises InputError."""
+    """The settings of a checkpoint; what it is too old to know has its default. Raises
+    InputError.
+    """
     try:
         return TrainSettings(**{**stored, "taps": tuple(stored["taps"])})
     except (TypeError, KeyError) as error:
-        raise InputError(f"settings that this version does not know ({first_line(error)})") from error
+        raise InputError(
+            f"settings that this version does not know ({first_line(error)})"
+        ) from error
 
 
 def to_json(settings: TrainSettings) -> dict:

@@ -1,8 +1,9 @@
 """Feature shards on disk: one safetensors file per group of samples, written whole or not at all.
 
-A shard holds, for its samples one after another: `ids` int32 [T], `lengths` and `prompt_lengths` int32 [S], and `features`
-bfloat16 [T, n * hidden] (bfloat16 because attention-sink positions reach 2e4, near float16's limit). The header records
-the sample ids and the taps, so that a shard of another run is refused rather than mixed in.
+A shard holds, for its samples one after another: `ids` int32 [T], `lengths` and `prompt_lengths`
+int32 [S], and `features` bfloat16 [T, n * hidden] (bfloat16 because attention-sink positions reach
+2e4, near float16's limit). The header records the sample ids and the taps, so that a shard of
+another run is refused rather than mixed in.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def shard_path(folder: Path, index: int) -> Path:
 
 
 def write_shard(path: Path, samples: list[Sample], features: Tensor, taps: tuple[int, ...]) -> None:
-    """Write atomically (RecordError where that fails); features float [T, n * hidden] in the order of the samples' tokens."""
+    """Write atomically (RecordError where that fails); features float [T, n * hidden] in the order
+    of the samples' tokens.
+    """
     tensors = {
         "ids": torch.tensor([i for s in samples for i in s.ids], dtype=torch.int32),
         "lengths": torch.tensor([len(s.ids) for s in samples], dtype=torch.int32),
@@ -56,7 +59,8 @@ def read_shard(path: Path, taps: tuple[int, ...]) -> Shard:
     """Load a shard.
 
     Raises:
-        InputError: no file, a damaged one, other taps, or counts that disagree; the message names the file.
+        InputError: no file, a damaged one, other taps, or counts that disagree; the message names
+            the file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -65,7 +69,10 @@ def read_shard(path: Path, taps: tuple[int, ...]) -> Shard:
     try:
         with safe_open(str(path), framework="pt") as handle:
             header = handle.metadata()
-            tensors = {key: handle.get_tensor(key) for key in ("ids", "lengths", "prompt_lengths", "features")}
+            tensors = {
+                key: handle.get_tensor(key)
+                for key in ("ids", "lengths", "prompt_lengths", "features")
+            }
         names, domains = json.loads(header["names"]), json.loads(header["domains"])
         stored = tuple(json.loads(header["taps"]))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
@@ -75,6 +82,9 @@ def read_shard(path: Path, taps: tuple[int, ...]) -> Shard:
     if stored != taps:
         raise InputError(f"{path}: features of layers {stored}, wanted {taps}")
     total = int(tensors["lengths"].sum())
-    if not (len(tensors["ids"]) == len(tensors["features"]) == total and len(names) == len(tensors["lengths"])):
+    if not (
+        len(tensors["ids"]) == len(tensors["features"]) == total
+        and len(names) == len(tensors["lengths"])
+    ):
         raise InputError(f"{path}: counts disagree; delete it and capture again")
     return Shard(names, domains, **tensors)

@@ -1,4 +1,6 @@
-"""Checkpoints of a run: everything needed to continue it, written atomically (kill -9 at any time loses little)."""
+"""Checkpoints of a run: everything needed to continue it, written atomically (kill -9 at any time
+loses little).
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,22 @@ _META = {"step", "seconds", "blocks", "settings", "shards", "samples", "order", 
 
 
 def save_state(folder: Path, tensors: dict[str, dict[str, Tensor]], meta: dict) -> None:
-    """Write groups of tensors ("model", "ema", "optimizer", ...) and JSON values into one file, then rename it."""
+    """Write groups of tensors ("model", "ema", "optimizer", ...) and JSON values into one file,
+    then rename it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    flat = {f"{group}/{key}": t.detach().contiguous() for group, part in tensors.items() for key, t in part.items()}
+    flat = {
+        f"{group}/{key}": t.detach().contiguous()
+        for group, part in tensors.items()
+        for key, t in part.items()
+    }
     write_whole(folder / CHECKPOINT, flat, {"meta": json.dumps(meta)})
 
 
 def load_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict] | None:
-    """What `save_state` wrote, or None where the folder has no checkpoint. Raises InputError for a damaged one."""
+    """What `save_state` wrote, or None where the folder has no checkpoint. Raises InputError for a
+    damaged one.
+    """
     path = folder / CHECKPOINT
     if not path.exists():
         return None
@@ -41,12 +51,16 @@ def load_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict] | None
         if missing := _GROUPS - groups.keys() or _META - meta.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a whole checkpoint of a training run ({first_line(error)})") from error
+        raise InputError(
+            f"{path}: not a whole checkpoint of a training run ({first_line(error)})"
+        ) from error
     return groups, meta
 
 
 def require_state(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict]:
-    """`load_state`; raises InputError that names the folder where it has no checkpoint or a damaged one."""
+    """`load_state`; raises InputError that names the folder where it has no checkpoint or a damaged
+    one.
+    """
     saved = load_state(folder)
     if saved is None:
         raise InputError(f"{folder}: no checkpoint; train first")
@@ -68,7 +82,9 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     for name, value in tensors.items():
         index, key = name.split(".", 1)
         state.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    optimizer.load_state_dict(
+        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
 
 
 def append_line(path: Path, row: dict) -> None:

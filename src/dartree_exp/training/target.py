@@ -1,4 +1,6 @@
-"""The target's folder as training reads it: `config.json` and one `model.safetensors`, with what must be in them."""
+"""The target's folder as training reads it: `config.json` and one `model.safetensors`, with what
+must be in them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from dartree_exp.models.fetch import ensure
-from dartree_exp.reading import read_object, refuse_pointer
+from dartree_exp.records.reading import read_object, refuse_pointer
 from dartree_exp.training.corpus import Sample
 from dartree_exp.training.errors import InputError, first_line
 
@@ -46,13 +48,21 @@ def read_target_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json. Raises UserError where it is no Llama's or lacks a size."""
     config = read_object(folder / "config.json")
     if config.get("model_type") != "llama":
-        raise InputError(f"{folder}: model_type = {config.get('model_type')!r}; training reads targets of type 'llama'")
+        raise InputError(
+            f"{folder}: model_type = {config.get('model_type')!r}; training reads targets of type "
+            "'llama'"
+        )
     for key in _SIZES:
         if type(config.get(key)) is not int or config[key] < 1:
-            raise InputError(f"{folder}/config.json: {key} = {config.get(key)!r}: must be an integer of at least 1")
+            raise InputError(
+                f"{folder}/config.json: {key} = {config.get(key)!r}: must be an integer of at "
+                "least 1"
+            )
     for key in ("rope_theta", "rms_norm_eps"):
         if not isinstance(config.get(key), int | float) or not config[key] > 0:
-            raise InputError(f"{folder}/config.json: {key} = {config.get(key)!r}: must be a number above 0")
+            raise InputError(
+                f"{folder}/config.json: {key} = {config.get(key)!r}: must be a number above 0"
+            )
     return config
 
 
@@ -66,19 +76,30 @@ def reading_weights(folder: Path) -> Iterator[None]:
 
 
 def check_samples(samples: list[Sample], config: dict[str, Any], text: Path) -> None:
-    """Raises InputError for ids that the target does not have and for samples that are too long for it."""
+    """Raises InputError for ids that the target does not have and for samples that are too long for
+    it.
+    """
     for sample in samples:
         if max(sample.ids) >= config["vocab_size"]:
             raise InputError(
-                f"{text}: sample {sample.id!r} has id {max(sample.ids)}; the target has {config['vocab_size']}"
+                f"{text}: sample {sample.id!r} has id {max(sample.ids)}; the target has "
+                f"{config['vocab_size']}"
             )
         if len(sample.ids) > config["max_position_embeddings"]:
             limit = config["max_position_embeddings"]
-            raise InputError(f"{text}: sample {sample.id!r} has {len(sample.ids)} tokens; the target takes {limit}")
+            raise InputError(
+                f"{text}: sample {sample.id!r} has {len(sample.ids)} tokens; the target takes "
+                f"{limit}"
+            )
 
 
 def check_taps(taps: tuple[int, ...], config: dict[str, Any]) -> None:
-    """Raises InputError for layers the target lacks; the last one's output is not used as a feature."""
+    """Raises InputError for layers the target lacks; the last one's output is not used as a
+    feature.
+    """
     last = config["num_hidden_layers"] - 2
     if not taps or len(set(taps)) < len(taps) or not all(0 <= tap <= last for tap in taps):
-        raise InputError(f"taps = {' '.join(map(str, taps))}: must be distinct layers in 0..{last} of this target")
+        raise InputError(
+            f"taps = {' '.join(map(str, taps))}: must be distinct layers in 0..{last} of this "
+            "target"
+        )

@@ -1,8 +1,10 @@
-"""Validation by the decoding path: acceptance of a drafter on held-out prompts, `python -m dartree_exp.training.tau`.
+"""Validation by the decoding path: acceptance of a drafter on held-out prompts, `python -m
+dartree_exp.training.tau`.
 
-Training-time accuracy visits every anchor; decoding visits only the ones where a round starts, and uses the cache, the
-tree and the verification for real. This is the number that counts. The first `--samples` held-out samples of each domain
-are decoded by each method; output must be the target's own greedy text, which is checked.
+Training-time accuracy visits every anchor; decoding visits only the ones where a round starts, and
+uses the cache, the tree and the verification for real. This is the number that counts. The first
+`--samples` held-out samples of each domain are decoded by each method; output must be the target's
+own greedy text, which is checked.
 """
 
 from __future__ import annotations
@@ -34,8 +36,12 @@ def first_of_each(samples: list[Sample], count: int) -> list[Sample]:
 
 
 def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a command that decodes held-out prompts asks, but for the number of them (`--samples`, per domain)."""
-    parser.add_argument("--data", type=Path, required=True, help="the generated text that was captured")
+    """What a command that decodes held-out prompts asks, but for the number of them (`--samples`,
+    per domain).
+    """
+    parser.add_argument(
+        "--data", type=Path, required=True, help="the generated text that was captured"
+    )
     parser.add_argument("--holdout", type=positive, default=8)
     parser.add_argument("--seed", type=natural, default=0, help="of the hold-out, as captured")
     parser.add_argument("--cap", type=positive, default=128, help="new tokens per prompt")
@@ -49,13 +55,17 @@ def held_out_prompts(args: argparse.Namespace) -> list[Sample]:
 
 
 def survival(advanced: list[int], depth: int) -> list[float]:
-    """Share of rounds whose accepted path reaches depth 1..depth; `advanced` counts the bonus token too."""
-    return [round(sum(a > d for a in advanced) / max(1, len(advanced)), 4) for d in range(1, depth + 1)]
+    """Share of rounds whose accepted path reaches depth 1..depth; `advanced` counts the bonus token
+    too.
+    """
+    return [
+        round(sum(a > d for a in advanced) / max(1, len(advanced)), 4) for d in range(1, depth + 1)
+    ]
 
 
 def head_kind(drafter: Path) -> str:
     """The kind of a checkpoint's correction head, or none."""
-    from dartree_exp.drafters.dflash_config import read_config
+    from dartree_exp.drafters.dflash.config import read_config
 
     head = read_config(drafter).head
     return "none" if head is None else head.kind
@@ -65,18 +75,28 @@ class Validator:
     """One target, its plain greedy text for each sample, and any number of methods on it."""
 
     def __init__(
-        self, drafter: Path, samples: list[Sample], cap: int, threads: int, settings: Sequence[str] = ()
+        self,
+        drafter: Path,
+        samples: list[Sample],
+        cap: int,
+        threads: int,
+        settings: Sequence[str] = (),
     ) -> None:
         from dartree_exp.assemble import make_sampler
         from dartree_exp.config import compose
         from dartree_exp.decode import autoregress
+        from dartree_exp.metrics.clock import StageClock
         from dartree_exp.models.registry import load_target
-        from dartree_exp.timing import StageClock
         from dartree_exp.verify.stopping import StopRule
 
         torch.set_num_threads(threads)
         self.samples = samples
-        self.overrides = [f"drafter.path={drafter}", "engine.dtype=fp32", f"decoding.max_new_tokens={cap}", *settings]
+        self.overrides = [
+            f"drafter.path={drafter}",
+            "engine.dtype=fp32",
+            f"decoding.max_new_tokens={cap}",
+            *settings,
+        ]
         self.head = head_kind(drafter)
         config = compose(self.overrides)
         self.target = load_target(config.model, config.engine)
@@ -88,18 +108,22 @@ class Validator:
         ]
 
     def measure(self, method: str) -> dict:
-        """tau (mean over prompts of the prompt's mean: `tau_macro`) per domain and over all, rounds, survival per depth.
+        """tau (mean over prompts of the prompt's mean: `tau_macro`) per domain and over all,
+        rounds, survival per depth.
 
-        A domain whose answers all end with their first token has no tau. Raises InputError where that holds for all.
+        A domain whose answers all end with their first token has no tau. Raises InputError where
+        that holds for all.
         """
         from dartree_exp.assemble import make_method
         from dartree_exp.config import compose
         from dartree_exp.decode import speculate
         from dartree_exp.drafters import load_drafter
-        from dartree_exp.timing import StageClock
+        from dartree_exp.metrics.clock import StageClock
 
         config = compose([f"+method={method}", *self.overrides])
-        if config.drafter.head != "none":  # presets name a published drafter; this one may have another head
+        if (
+            config.drafter.head != "none"
+        ):  # presets name a published drafter; this one may have another head
             config = compose([f"+method={method}", *self.overrides, f"drafter.head={self.head}"])
         drafter = load_drafter(config.drafter, self.target)
         parts = make_method(config.tree, config.budget, drafter)
@@ -107,7 +131,9 @@ class Validator:
         advanced: list[int] = []
         differing = 0
         for sample, sampler, plain in zip(self.samples, self.samplers, self.plain, strict=True):
-            answer = speculate(self.target, parts, sample.prompt_ids, sampler, self.rule, StageClock())
+            answer = speculate(
+                self.target, parts, sample.prompt_ids, sampler, self.rule, StageClock()
+            )
             differing += answer.ids != plain
             counts = [r.tokens_advanced for r in answer.rounds]
             if counts:
@@ -115,8 +141,12 @@ class Validator:
             advanced += counts
         pooled = [m for part in means.values() for m in part]
         if not pooled:
-            raise InputError("no prompt gave a round to count: every answer ends with its first token")
-        tau = {"all": sum(pooled) / len(pooled)} | {d: sum(m) / len(m) for d, m in sorted(means.items())}
+            raise InputError(
+                "no prompt gave a round to count: every answer ends with its first token"
+            )
+        tau = {"all": sum(pooled) / len(pooled)} | {
+            d: sum(m) / len(m) for d, m in sorted(means.items())
+        }
         return {
             "method": config.method,
             "tau": {k: round(v, 4) for k, v in tau.items()},
@@ -132,7 +162,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--samples", type=positive, default=4, help="held-out prompts per domain")
     add_prompt_arguments(parser)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy"
+    )
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     samples = held_out_prompts(args)
@@ -141,10 +173,15 @@ def main(argv: list[str] | None = None) -> int:
     for method in args.methods:
         row = validator.measure(method)
         rows.append(row)
-        print(f"{method}: {row['tau']} rounds {row['rounds']} differing {row['differing']}", flush=True)
+        print(
+            f"{method}: {row['tau']} rounds {row['rounds']} differing {row['differing']}",
+            flush=True,
+        )
     how = (
-        f"tau (tokens advanced per round, bonus included; mean over prompts) on {len(samples)} held-out prompts, T = 0, "
-        f"at most {args.cap} new tokens, float32, by the decode loop with each method's preset; every output was compared "
+        f"tau (tokens advanced per round, bonus included; mean over prompts) on {len(samples)} "
+        "held-out prompts, T = 0, "
+        f"at most {args.cap} new tokens, float32, by the decode loop with each method's preset; "
+        "every output was compared "
         "with plain decoding."
     )
     if args.out:

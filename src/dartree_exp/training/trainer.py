@@ -20,21 +20,37 @@ from dartree_exp.training.batches import (
     random_anchors,
 )
 from dartree_exp.training.errors import InputError, first_line
-from dartree_exp.training.model import DraftModel, build_model, load_vocabulary, step_gradients, trained_parameters
+from dartree_exp.training.model import (
+    DraftModel,
+    build_model,
+    load_vocabulary,
+    step_gradients,
+    trained_parameters,
+)
 from dartree_exp.training.objective import objective_of
 from dartree_exp.training.provenance import with_machine
 from dartree_exp.training.settings import TrainSettings, from_json, to_json
 from dartree_exp.training.start import starting_state
-from dartree_exp.training.state import append_line, load_state, optimizer_tensors, restore_optimizer, save_state
+from dartree_exp.training.state import (
+    append_line,
+    load_state,
+    optimizer_tensors,
+    restore_optimizer,
+    save_state,
+)
 from dartree_exp.training.validate import ANCHORS, validate
 
 POLL_STEPS = 10
 
 
 class Trainer:
-    """See `dartree_exp.training.train`; `number` = optimiser steps done, `seconds` = wall clock spent on them."""
+    """See `dartree_exp.training.train`; `number` = optimiser steps done, `seconds` = wall clock
+    spent on them.
+    """
 
-    def __init__(self, args: argparse.Namespace, settings: TrainSettings, ids: list[int], rank: int) -> None:
+    def __init__(
+        self, args: argparse.Namespace, settings: TrainSettings, ids: list[int], rank: int
+    ) -> None:
         self.args, self.settings, self.rank = args, settings, rank
         self.vocabulary = load_vocabulary(args.target, ids, settings.mask_token_id)
         self.store = FeatureStore(args.features, settings.taps)
@@ -49,12 +65,17 @@ class Trainer:
     def resume_or_start(self) -> None:
         """Continue from the run's checkpoint, else from --init, else from fresh seeded weights."""
         saved = load_state(self.args.out)
-        start = starting_state(self.args.init, self.vocabulary.ids) if self.args.init and not saved else None
+        start = (
+            starting_state(self.args.init, self.vocabulary.ids)
+            if self.args.init and not saved
+            else None
+        )
         if saved:
             self._check_settings(saved[1]["settings"])
             if saved[1].get("data") and saved[1]["data"] != self.args.record:
                 raise InputError(
-                    f"{self.args.out}: the checkpoint was trained on other features than {self.args.features}"
+                    f"{self.args.out}: the checkpoint was trained on other features than "
+                    f"{self.args.features}"
                 )
         begun = saved or start
         scale = begun[0]["model"]["feature_scale"] if begun else feature_scale(self.held)
@@ -71,8 +92,13 @@ class Trainer:
                 f"{where}: weights of other sizes than these settings ({first_line(error)[:200]})"
             ) from error
         self.parameters = trained_parameters(self.model, self.settings.stage)
-        # The confidence head's gradient must not shrink the others' by way of the common norm; Adam forgives its size.
-        apart = [] if self.model.confidence is None else [id(p) for p in self.model.confidence.parameters()]
+        # The confidence head's gradient must not shrink the others' by way of the common norm; Adam
+        # forgives its size.
+        apart = (
+            []
+            if self.model.confidence is None
+            else [id(p) for p in self.model.confidence.parameters()]
+        )
         self.clipped = [p for p in self.parameters if id(p) not in apart]
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
@@ -114,7 +140,9 @@ class Trainer:
         share = self.order.take(s.samples * self.args.workers)[self.rank :: self.args.workers]
         samples = [self.store.samples[i] for i in share]
         anchors = [random_anchors(sample, s.anchors, rng) for sample in samples]
-        batch = make_batch(samples, anchors, s.block_at(progress), self.model.feature_scale, self.vocabulary)
+        batch = make_batch(
+            samples, anchors, s.block_at(progress), self.model.feature_scale, self.vocabulary
+        )
         loss = step_gradients(self.model, batch, s, self.vocabulary, progress, rng)
         self._share_gradients()
         norm = torch.nn.utils.clip_grad_norm_(self.clipped, s.clip)
@@ -127,11 +155,18 @@ class Trainer:
             torch._foreach_lerp_(self.average, list(self.model.parameters()), 1 - decay)
         self.number += 1
         self.blocks += s.samples * s.anchors * self.args.workers
-        numbers = {"base": loss.base, "final": loss.final, "confidence": loss.confidence, "grad_norm": float(norm)}
+        numbers = {
+            "base": loss.base,
+            "final": loss.final,
+            "confidence": loss.confidence,
+            "grad_norm": float(norm),
+        }
         self._report(numbers, progress)
 
     def validate(self) -> None:
-        """Held-out numbers of the averaged weights, appended to curve.jsonl (rank 0; the others wait at the next sum)."""
+        """Held-out numbers of the averaged weights, appended to curve.jsonl (rank 0; the others
+        wait at the next sum).
+        """
         if self.rank:
             return
         corrected = self.settings.stage != "backbone"
@@ -140,7 +175,9 @@ class Trainer:
             torch._foreach_copy_(list(self.model.parameters()), self.average)
             head = self.model.head if corrected else None
             scale, block = self.model.feature_scale, self.settings.block
-            result = validate(self.model.backbone, head, scale, self.held, self.vocabulary, block, ANCHORS)
+            result = validate(
+                self.model.backbone, head, scale, self.held, self.vocabulary, block, ANCHORS
+            )
             torch._foreach_copy_(list(self.model.parameters()), current)
         row = {
             "step": self.number,
@@ -150,7 +187,11 @@ class Trainer:
             **result,
         }
         append_line(self.args.out / "curve.jsonl", row)
-        print(f"\nvalidation at {self.number}: chain {result['chain']}, accuracy {result['accuracy'][:6]}", flush=True)
+        print(
+            f"\nvalidation at {self.number}: chain {result['chain']}, accuracy "
+            f"{result['accuracy'][:6]}",
+            flush=True,
+        )
 
     def save(self) -> None:
         """Write the checkpoint."""
@@ -199,13 +240,19 @@ class Trainer:
         flat = torch.cat([p.grad.flatten() for p in self.parameters])
         dist.all_reduce(flat)
         flat /= self.args.workers
-        for parameter, part in zip(self.parameters, flat.split([p.numel() for p in self.parameters]), strict=True):
+        for parameter, part in zip(
+            self.parameters, flat.split([p.numel() for p in self.parameters]), strict=True
+        ):
             parameter.grad.copy_(part.view_as(parameter))
 
     def _start_from(self, tensors: dict[str, dict[str, Tensor]], head: str | None) -> None:
-        """Take averaged weights: all of them, or the backbone alone where they belong to another kind of head or none."""
+        """Take averaged weights: all of them, or the backbone alone where they belong to another
+        kind of head or none.
+        """
         same = head == self.settings.head
-        self.model.load_state_dict(tensors["model"] if same else _backbone_of(tensors["model"]), strict=same)
+        self.model.load_state_dict(
+            tensors["model"] if same else _backbone_of(tensors["model"]), strict=same
+        )
         average = tensors["ema"] if same else _backbone_of(tensors["ema"])
         parameters = dict(self.model.named_parameters())
         with torch.no_grad():
@@ -213,12 +260,17 @@ class Trainer:
                 parameters[name].copy_(value)
 
     def _check_settings(self, stored: dict) -> None:
-        """A resumed run must be the same run on the same features, apart from the size of a step."""
+        """A resumed run must be the same run on the same features, apart from the size of a
+        step.
+        """
         free = {"samples", "anchors", "lr", "short_block", "short_until", "ema", "loss_slots"}
         mine, known = to_json(self.settings), to_json(from_json(stored))
         changed = [key for key in mine if key not in free and known[key] != mine[key]]
         if changed:
-            raise InputError(f"{self.args.out}: the checkpoint was trained with other settings: {', '.join(changed)}")
+            raise InputError(
+                f"{self.args.out}: the checkpoint was trained with other settings: "
+                f"{', '.join(changed)}"
+            )
 
     def _report(self, numbers: dict[str, float], progress: float) -> None:
         """Running means and a progress line."""

@@ -1,7 +1,9 @@
-"""Held-out loss and accuracy per slot of an exported drafter: `python -m dartree_exp.training.validate --drafter FOLDER`.
+"""Held-out loss and accuracy per slot of an exported drafter: `python -m
+dartree_exp.training.validate --drafter FOLDER`.
 
-Teacher-forced, at evenly spaced anchors of held-out text (shard 0 of the features). A training run watches itself with the
-same function. The acceptance that counts is measured by the decoding path, see `dartree_exp.training.tau`.
+Teacher-forced, at evenly spaced anchors of held-out text (shard 0 of the features). A training run
+watches itself with the same function. The acceptance that counts is measured by the decoding path,
+see `dartree_exp.training.tau`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dartree_exp.drafters.backbone import DFlashBackbone
-from dartree_exp.drafters.heads import Head
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.heads.head import Head
 from dartree_exp.training.batches import Captured, Vocabulary, load_captured, make_batch
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.forward import block_hidden
@@ -23,8 +25,10 @@ from dartree_exp.training.target import target_folder
 
 ANCHORS = 16  # per sample
 HOW = (
-    "Teacher-forced, {anchors} evenly spaced anchors of each of {samples} held-out samples. Every label counts: one outside "
-    "the drafting vocabulary is a miss. `coverage` is the share of labels inside it; the loss is a mean over those."
+    "Teacher-forced, {anchors} evenly spaced anchors of each of {samples} held-out samples. Every "
+    "label counts: one outside "
+    "the drafting vocabulary is a miss. `coverage` is the share of labels inside it; the loss is a "
+    "mean over those."
 )
 
 
@@ -44,17 +48,20 @@ def validate(
     block: int,
     anchors: int,
 ) -> dict[str, Any]:
-    """`loss`, `accuracy` and `coverage` per slot, `chain` = mean tokens a linear draft would advance there, `blocks`.
+    """`loss`, `accuracy` and `coverage` per slot, `chain` = mean tokens a linear draft would
+    advance there, `blocks`.
 
-    head: bound, over the drafting vocabulary; teacher-forced. None: the backbone alone. Labels outside the drafting
-    vocabulary count as misses, in `accuracy` and in `chain`; the loss, which is infinite there, is over the others, whose
-    share is `coverage`. All slots weigh the same.
+    head: bound, over the drafting vocabulary; teacher-forced. None: the backbone alone. Labels
+    outside the drafting vocabulary count as misses, in `accuracy` and in `chain`; the loss, which
+    is infinite there, is over the others, whose share is `coverage`. All slots weigh the same.
     """
     hits, losses, known_counts, counts = (torch.zeros(block, dtype=torch.float64) for _ in range(4))
     advanced, blocks = 0.0, 0
     for begin in range(0, len(samples), 8):
         part = samples[begin : begin + 8]
-        batch = make_batch(part, [even_anchors(s, anchors) for s in part], block, feature_scale, vocabulary)
+        batch = make_batch(
+            part, [even_anchors(s, anchors) for s in part], block, feature_scale, vocabulary
+        )
         hidden = block_hidden(backbone, batch.inputs, block).flatten(0, 1)
         labels, inside = batch.labels.flatten(0, 1), batch.inside.flatten(0, 1)
         used = inside[:, 0]
@@ -65,7 +72,9 @@ def validate(
                 logits = logits + head(hidden[row], batch.previous.flatten(0, 1)[row])
             right[row] = logits.argmax(-1) == labels[row]
             known = labels[row] >= 0
-            loss = F.cross_entropy(logits.flatten(0, 1), labels[row].clamp_min(0).flatten(), reduction="none")
+            loss = F.cross_entropy(
+                logits.flatten(0, 1), labels[row].clamp_min(0).flatten(), reduction="none"
+            )
             losses += (loss.view_as(known) * known).sum(0)
             known_counts += known.sum(0)
         hits += right.sum(0)
@@ -82,7 +91,8 @@ def validate(
 
 
 def validate_exported(drafter: Path, features: Path, target: Path, anchors: int) -> dict[str, Any]:
-    """What the command writes: `rows` for the backbone alone and with the head, and which weights they are of.
+    """What the command writes: `rows` for the backbone alone and with the head, and which weights
+    they are of.
 
     Raises CheckpointError, or ValueError for features of other layers.
     """
@@ -91,10 +101,13 @@ def validate_exported(drafter: Path, features: Path, target: Path, anchors: int)
     exported = load_exported(drafter, target)
     samples = load_captured(features, 0, exported.config.target_layer_ids)
     scale = torch.ones(exported.backbone.fc.weight.shape[1])
-    heads = {"backbone alone": None} | ({} if exported.head is None else {"with the head": exported.head})
+    heads = {"backbone alone": None} | (
+        {} if exported.head is None else {"with the head": exported.head}
+    )
     block = exported.config.block_size
     rows = [
-        {"logits": name} | validate(exported.backbone, head, scale, samples, exported.vocabulary, block, anchors)
+        {"logits": name}
+        | validate(exported.backbone, head, scale, samples, exported.vocabulary, block, anchors)
         for name, head in heads.items()
     ]
     return {
@@ -113,7 +126,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser("validate", __doc__)
     parser.add_argument("--drafter", type=Path, required=True, help="exported folder")
     parser.add_argument(
-        "--features", type=Path, required=True, help="captured features (`capture --limit 1` is enough)"
+        "--features",
+        type=Path,
+        required=True,
+        help="captured features (`capture --limit 1` is enough)",
     )
     parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
     parser.add_argument("--anchors", type=positive, default=ANCHORS, help="per sample")
@@ -121,11 +137,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    result = validate_exported(args.drafter, args.features, target_folder(args.target), args.anchors)
+    result = validate_exported(
+        args.drafter, args.features, target_folder(args.target), args.anchors
+    )
     print(result["how"])
     for row in result["rows"]:
         print(
-            f"{row['logits']}: {row['chain']} tokens per round of a linear draft; accuracy per slot:", *row["accuracy"]
+            f"{row['logits']}: {row['chain']} tokens per round of a linear draft; accuracy per "
+            "slot:",
+            *row["accuracy"],
         )
     if args.out:
         from dartree_exp.records.files import write_json

@@ -21,15 +21,23 @@ class Builder(Protocol):
     """Turns a scorer into a tree. Builders hold no state between rounds."""
 
     def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        """A prefix-closed tree of at most `budget` drafted nodes and min(depth_limit, drafts) levels.
+        """A prefix-closed tree of at most `budget` drafted nodes and min(depth_limit, drafts)
+        levels.
 
-        Fewer nodes where the scorer has no more; the bare root for budget 0. Raises ValueError for a negative budget.
+        Fewer nodes where the scorer has no more; the bare root for budget 0. Raises ValueError for
+        a negative budget.
         """
 
 
 def largest_tree(tree: TreeConfig, depths: int) -> int:
-    """Most nodes, root left out, that a round can send to verification with so many depths; at most `tree.budget`."""
-    choices = tree.budget if tree.candidates_follow_budget or tree.candidates == "all" else int(tree.candidates)
+    """Most nodes, root left out, that a round can send to verification with so many depths; at most
+    `tree.budget`.
+    """
+    choices = (
+        tree.budget
+        if tree.candidates_follow_budget or tree.candidates == "all"
+        else int(tree.candidates)
+    )
     branch = 1 if tree.name == "chain" else min(choices, tree.children or choices)
     width = tree.width if tree.name == "pruned" and tree.width is not None else tree.budget
     nodes, level = 0, 1
@@ -42,7 +50,9 @@ def largest_tree(tree: TreeConfig, depths: int) -> int:
 
 
 def make_builder(tree: TreeConfig) -> Builder:
-    """The builder a configuration names; raises ValueError for an unknown name or a value that would break a tree."""
+    """The builder a configuration names; raises ValueError for an unknown name or a value that
+    would break a tree.
+    """
     children = Children(tree.children, tree.child_order, tree.narrow_by_budget)
     if tree.name == "chain":
         return ChainBuilder()

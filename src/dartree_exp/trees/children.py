@@ -1,4 +1,6 @@
-"""Which of its depth's candidates a parent may produce: one rule for heap and level-wise builders."""
+"""Which of its depth's candidates a parent may produce: one rule for heap and level-wise
+builders.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from torch import Tensor
 class Children:
     """At most `limit` children per parent (None: every candidate), taken in `order`.
 
-    order: `base`, the first of the menu (released DARTree), or `corrected`, the best by score (DominoTree).
-    narrow_by_budget: released DARTree also limits them to the budget, while log Z keeps running over all candidates.
+    order: `base`, the first of the menu (released DARTree), or `corrected`, the best by score
+    (DominoTree). narrow_by_budget: released DARTree also limits them to the budget, while log Z
+    keeps running over all candidates.
     """
 
     limit: int | None = None
@@ -31,7 +34,8 @@ class Children:
         return max(1, min(count, budget)) if self.narrow_by_budget else count
 
     def take(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
-        """The `count` allowed entries of each row of log_probs [N, K], and their ranks int64 [N, count].
+        """The `count` allowed entries of each row of log_probs [N, K], and their ranks int64 [N,
+        count].
 
         Ranks are None where they are 0 .. count - 1 in every row. Ties fall to the smaller rank.
         """

@@ -1,7 +1,8 @@
 """Best-first search with a heap: exact, one node at a time, on the host.
 
-With marginal scores this is DDTree (arXiv 2604.12989, algorithm 1), with a path-dependent scorer it is DominoTree's
-heap (arXiv 2607.08642) and DARTree's "heap + sequential correction" baseline: one correction per popped node.
+With marginal scores this is DDTree (arXiv 2604.12989, algorithm 1), with a path-dependent scorer it
+is DominoTree's heap (arXiv 2607.08642) and DARTree's "heap + sequential correction" baseline: one
+correction per popped node.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ def by_rank_tuple(path: Ties, parent: int, place: int) -> Ties:
 
 
 def by_insertion(path: Ties, parent: int, place: int) -> Ties:
-    """DominoTree: the entry pushed first wins, all children of a node being pushed in order when it is popped."""
+    """DominoTree: the entry pushed first wins, all children of a node being pushed in order when it
+    is popped.
+    """
     return (parent, place)
 
 
-TIE_RULES: dict[str, Callable[[Ties, int, int], Ties]] = {"rank_tuple": by_rank_tuple, "insertion": by_insertion}
+TIE_RULES: dict[str, Callable[[Ties, int, int], Ties]] = {
+    "rank_tuple": by_rank_tuple,
+    "insertion": by_insertion,
+}
 
 
 class Menu(NamedTuple):
@@ -45,12 +51,14 @@ class Menu(NamedTuple):
 class HeapBuilder:
     """Pops the best open entry, by path score + beta * depth, until the budget is spent.
 
-    Successors are opened lazily: a popped node opens its next sibling and its best child, which gives the order of the
-    full heap since neither can come before the popped entry: for beta <= 0 no key rises along a path (arXiv 2608.13524,
-    Lemma 1). Path scores are sums in double precision, without the depth bonus.
+    Successors are opened lazily: a popped node opens its next sibling and its best child, which
+    gives the order of the full heap since neither can come before the popped entry: for beta <= 0
+    no key rises along a path (arXiv 2608.13524, Lemma 1). Path scores are sums in double precision,
+    without the depth bonus.
 
-    ties: `rank_tuple` or `insertion`; None takes the rule of the published method: insertion order (DominoTree) for
-    path-dependent scorers, the rank tuple (DDTree) for the others. Ranks are places in the node's own menu.
+    ties: `rank_tuple` or `insertion`; None takes the rule of the published method: insertion order
+    (DominoTree) for path-dependent scorers, the rank tuple (DDTree) for the others. Ranks are
+    places in the node's own menu.
     """
 
     def __init__(self, children: Children, ties: str | None = None, beta: float = 0.0) -> None:
@@ -65,18 +73,24 @@ class HeapBuilder:
         """The `budget` best prefixes of at most `depth_limit` tokens, in the order of popping."""
         limit = levels(scorer, depth_limit, budget)
         tie = TIE_RULES[self._ties or ("insertion" if scorer.path_dependent else "rank_tuple")]
-        menus = (_PathMenus if scorer.path_dependent else _SharedMenus)(scorer, root, limit, budget, self._children)
+        menus = (_PathMenus if scorer.path_dependent else _SharedMenus)(
+            scorer, root, limit, budget, self._children
+        )
 
         tokens, parents, depths, scores, ranks = [root], [-1], [0], [0.0], [-1]
         paths: list[Ties] = [()]
-        open_entries: list[tuple[float, Ties, int, int, float]] = []  # -key, tie key, parent, place in its menu, score
+        open_entries: list[
+            tuple[float, Ties, int, int, float]
+        ] = []  # -key, tie key, parent, place in its menu, score
 
         def push(parent: int, place: int) -> None:
             menu = menus.of(parent)
             if place < len(menu.scores):
                 score = scores[parent] + menu.scores[place]
                 key = score + self._beta * (depths[parent] + 1)
-                heappush(open_entries, (-key, tie(paths[parent], parent, place), parent, place, score))
+                heappush(
+                    open_entries, (-key, tie(paths[parent], parent, place), parent, place, score)
+                )
 
         if limit:
             push(0, 0)
@@ -108,18 +122,25 @@ class HeapBuilder:
 
 
 def _menus(log_probs: Tensor, ids: Tensor, children: Children, budget: int) -> list[Menu]:
-    """Menus of the rows of log_probs [N, K] over ids [N, K], best first; no more entries than can be popped."""
+    """Menus of the rows of log_probs [N, K] over ids [N, K], best first; no more entries than can
+    be popped.
+    """
     values, ranks = children.take(log_probs, children.count(log_probs.shape[1], budget))
     values, places = values.sort(dim=-1, descending=True, stable=True)
     values, places = values[:, :budget], places[:, :budget]
     ranks = places if ranks is None else ranks.gather(1, places)
-    return [Menu(*rows) for rows in zip(values.tolist(), ids.gather(1, ranks).tolist(), ranks.tolist(), strict=True)]
+    return [
+        Menu(*rows)
+        for rows in zip(values.tolist(), ids.gather(1, ranks).tolist(), ranks.tolist(), strict=True)
+    ]
 
 
 class _SharedMenus:
     """One menu per depth, all fetched in one go."""
 
-    def __init__(self, scorer: Scorer, root: int, limit: int, budget: int, children: Children) -> None:
+    def __init__(
+        self, scorer: Scorer, root: int, limit: int, budget: int, children: Children
+    ) -> None:
         state = scorer.start(root)
         self.device = state.device
         self._depths = {0: 0}
@@ -137,9 +158,13 @@ class _SharedMenus:
 
 
 class _PathMenus:
-    """A menu per node from the node's own state: one correction and one state step for each popped node."""
+    """A menu per node from the node's own state: one correction and one state step for each popped
+    node.
+    """
 
-    def __init__(self, scorer: Scorer, root: int, limit: int, budget: int, children: Children) -> None:
+    def __init__(
+        self, scorer: Scorer, root: int, limit: int, budget: int, children: Children
+    ) -> None:
         self._scorer = scorer
         self._budget = budget
         self._children = children

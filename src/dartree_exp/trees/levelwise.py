@@ -1,7 +1,8 @@
 """Level-wise builders: all parents of a depth are scored at once (DARTree, arXiv 2608.13524).
 
-Per depth a constant number of tensor operations, whatever width, candidates and budget; no loop over nodes. On a GPU
-nothing is read on the host; on a CPU the selection looks for ties and sorts only where there are any.
+Per depth a constant number of tensor operations, whatever width, candidates and budget; no loop
+over nodes. On a GPU nothing is read on the host; on a CPU the selection looks for ties and sorts
+only where there are any.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from dartree_exp.trees.tree import DraftTree, Ledger
 def grow(scorer: Scorer, root: int, widths: list[int], children: Children, count: int) -> DraftTree:
     """A tree with the `widths[d - 1]` best nodes at depth d, all of which are expanded.
 
-    count: children per parent. Order within a depth: score descending, equal scores by place of the parent, then by
-    rank of the candidate. A width is cut to the children there are.
+    count: children per parent. Order within a depth: score descending, equal scores by place of the
+    parent, then by rank of the candidate. A width is cut to the children there are.
     """
     state = scorer.start(root)
     ledger = Ledger(root, state.device)
@@ -62,7 +63,9 @@ class LevelwiseBuilder(ABC):
 
 
 class FixedBuilder(LevelwiseBuilder):
-    """DARTree fixed: the budget is spread evenly over the depths; shallow depths take what does not divide."""
+    """DARTree fixed: the budget is spread evenly over the depths; shallow depths take what does not
+    divide.
+    """
 
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
         widths: list[int] = []
@@ -77,13 +80,14 @@ class FixedBuilder(LevelwiseBuilder):
 
 
 class PrunedBuilder(LevelwiseBuilder):
-    """DARTree pruned: a supertree of `width` nodes per depth, then the global best `budget` by score + beta * depth.
+    """DARTree pruned: a supertree of `width` nodes per depth, then the global best `budget` by
+    score + beta * depth.
 
     width: None for the round's budget.
 
-    beta plays no role while growing. With width >= budget, all candidates as children and beta = 0 the tree has the
-    same nodes as the best-first heap: a node among the global best B has all its ancestors among the best B of their
-    depths, so none of them is lost on the way.
+    beta plays no role while growing. With width >= budget, all candidates as children and beta = 0
+    the tree has the same nodes as the best-first heap: a node among the global best B has all its
+    ancestors among the best B of their depths, so none of them is lost on the way.
     """
 
     def __init__(self, children: Children, width: int | None, beta: float) -> None:
@@ -95,7 +99,8 @@ class PrunedBuilder(LevelwiseBuilder):
         self._beta = beta
 
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
-        # The release caps the width by the children per parent (its `expansion_count`), as part of the budget rule.
+        # The release caps the width by the children per parent (its `expansion_count`), as part of
+        # the budget rule.
         width = budget if self._width is None else self._width
         return [min(width, count) if self._children.narrow_by_budget else width] * depths
 

@@ -1,4 +1,6 @@
-"""Marginal scoring: every depth on its own, as a block-parallel backbone predicts it (DFlash, DDTree)."""
+"""Marginal scoring: every depth on its own, as a block-parallel backbone predicts it (DFlash,
+DDTree).
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ from dartree_exp.trees.tree import DraftTree
 
 
 def tree_mask(tree: DraftTree, past: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask [1, 1, 1+N, past+1+N]: 0 where visible (context, ancestors, self), finfo.min elsewhere."""
+    """Additive mask [1, 1, 1+N, past+1+N]: 0 where visible (context, ancestors, self), finfo.min
+    elsewhere.
+    """
     return kernels.tree_mask(tree.parents, past, dtype)
 
 

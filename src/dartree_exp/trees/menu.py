@@ -1,4 +1,6 @@
-"""The candidates of every depth and their uncorrected log-probabilities: what all scorers of a block share."""
+"""The candidates of every depth and their uncorrected log-probabilities: what all scorers of a
+block share.
+"""
 
 from __future__ import annotations
 
@@ -20,39 +22,50 @@ NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 def step_log_probs(logits: Tensor) -> Tensor:
     """Log-softmax over the last axis: logit - log Z, never above 0.
 
-    Path scores are thus monotone in floating point; (parent + logit) - log Z, as in the released DARTree, can lift a
-    child an ulp above its parent and break prefix closure at beta = 0. The minimum with 0 is built in: torch subtracts
-    the row's maximum and then a logarithm that is never negative, in an order that rounds to at most 0.
+    Path scores are thus monotone in floating point; (parent + logit) - log Z, as in the released
+    DARTree, can lift a child an ulp above its parent and break prefix closure at beta = 0. The
+    minimum with 0 is built in: torch subtracts the row's maximum and then a logarithm that is never
+    negative, in an order that rounds to at most 0.
     """
     return torch.log_softmax(logits, dim=-1)
 
 
 class MenuTable:
-    """Per depth the K best tokens of a block by base logit, in that order (equal logits by token id).
+    """Per depth the K best tokens of a block by base logit, in that order (equal logits by token
+    id).
 
-    `normalise` says over what a log-probability is normalised: `candidates` (the K of the depth: released DARTree),
-    `vocab` (the draft vocabulary, which is the whole vocabulary unless the block is restricted: DDTree, PCTree) or
-    `vocab_on_prefix` (the draft vocabulary at depths no head corrects, the candidates at the others: DominoTree).
+    `normalise` says over what a log-probability is normalised: `candidates` (the K of the depth:
+    released DARTree), `vocab` (the draft vocabulary, which is the whole vocabulary unless the block
+    is restricted: DDTree, PCTree) or `vocab_on_prefix` (the draft vocabulary at depths no head
+    corrects, the candidates at the others: DominoTree).
 
-    Where every column of the block is a candidate (`whole`), rows are kept in column order and put in base order only
-    when a builder asks: sorting a vocabulary per depth can cost more than the rest of the round, and a chain does not
-    need it.
+    Where every column of the block is a candidate (`whole`), rows are kept in column order and put
+    in base order only when a builder asks: sorting a vocabulary per depth can cost more than the
+    rest of the round, and a chain does not need it.
     """
 
     def __init__(self, block: Block, candidates: int | str, normalise: str) -> None:
         if normalise not in NORMALISATIONS:
-            raise ValueError(f"unknown normalisation {normalise!r}: one of {', '.join(NORMALISATIONS)}")
+            raise ValueError(
+                f"unknown normalisation {normalise!r}: one of {', '.join(NORMALISATIONS)}"
+            )
         self.logits = block.logits  # float32 [D, Vd]
         self.num_drafts, size = block.logits.shape
         self.count = size if candidates == "all" else min(int(candidates), size)
         self.whole = self.count == size
         self._over_vocab = normalise != "candidates"  # at depths without a correction
-        self.column_ids = torch.arange(size, device=block.logits.device) if block.vocab_ids is None else block.vocab_ids
+        self.column_ids = (
+            torch.arange(size, device=block.logits.device)
+            if block.vocab_ids is None
+            else block.vocab_ids
+        )
 
     @cached_property
     def selection(self) -> Selection:
         """Base logits [D, K] and columns [D, K] of the candidates."""
-        return candidate_select(self.logits, self.count, logsumexp=self._over_vocab and not self.whole)
+        return candidate_select(
+            self.logits, self.count, logsumexp=self._over_vocab and not self.whole
+        )
 
     @cached_property
     def ids(self) -> Tensor:
@@ -61,20 +74,30 @@ class MenuTable:
 
     @cached_property
     def ids_of(self) -> tuple[Tensor, ...]:
-        """The same by depth, int64 [K] each: indexing a tuple spares builders a tensor operation per depth."""
+        """The same by depth, int64 [K] each: indexing a tuple spares builders a tensor operation
+        per depth.
+        """
         return self.ids.unbind()
 
     def base_rows(self, depths: int | None = None) -> Tensor:
-        """Uncorrected log-probabilities of the first `depths` depths: [depths, K], or [depths, Vd] where `whole`."""
+        """Uncorrected log-probabilities of the first `depths` depths: [depths, K], or [depths, Vd]
+        where `whole`.
+        """
         if self.whole:
             return step_log_probs(self.logits[:depths])
         values = self.selection.values[:depths]
         log_z = self.selection.logsumexp
-        return step_log_probs(values) if log_z is None else (values - log_z[:depths, None]).clamp_(max=0)
+        return (
+            step_log_probs(values)
+            if log_z is None
+            else (values - log_z[:depths, None]).clamp_(max=0)
+        )
 
 
 class BlockScorer(ABC):
-    """A `Scorer` over a block: subclasses give rows of log-probabilities, this class puts names and order to them."""
+    """A `Scorer` over a block: subclasses give rows of log-probabilities, this class puts names and
+    order to them.
+    """
 
     path_dependent: bool
 
@@ -87,7 +110,9 @@ class BlockScorer(ABC):
 
     @abstractmethod
     def rows(self, state: Tensor, depth: int) -> Tensor:
-        """Log-probabilities [N, K] in base order; [N, Vd] in column order where the table is whole."""
+        """Log-probabilities [N, K] in base order; [N, Vd] in column order where the table is
+        whole.
+        """
 
     def candidates(self, depth: int) -> Tensor:
         return self.table.ids_of[depth - 1]
@@ -102,7 +127,9 @@ class BlockScorer(ABC):
         return token, log_prob, rank
 
     def top(self, state: Tensor, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        log_probs, places, _ = candidate_select(self.rows(state, depth), min(count, self.table.count))
+        log_probs, places, _ = candidate_select(
+            self.rows(state, depth), min(count, self.table.count)
+        )
         tokens, ranks = self._at(places, depth)
         return tokens, log_probs, ranks
 
@@ -113,8 +140,8 @@ class BlockScorer(ABC):
     def _at(self, place: Tensor, depth: int) -> tuple[Tensor, Tensor]:
         """Tokens and ranks of entries `place` (int64, any shape) of a row.
 
-        Where the table is whole, a rank is the number of columns ahead: one pass over the row for each entry, less
-        than putting the row in order for the few entries that builders ask for.
+        Where the table is whole, a rank is the number of columns ahead: one pass over the row for
+        each entry, less than putting the row in order for the few entries that builders ask for.
         """
         if not self.table.whole:
             return self.candidates(depth)[place], place
@@ -126,7 +153,9 @@ class BlockScorer(ABC):
 
 
 class MenuScorer(BlockScorer):
-    """One menu per depth, whatever the path; `menus` are the rows of all depths, [D, K] or [D, Vd]."""
+    """One menu per depth, whatever the path; `menus` are the rows of all depths, [D, K] or
+    [D, Vd].
+    """
 
     path_dependent = False
 
@@ -142,7 +171,9 @@ class MenuScorer(BlockScorer):
         return self._menus[depth - 1].expand(state.shape[0], -1)
 
     def top(self, state: Tensor, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        tokens, log_probs, ranks = super().top(self._empty, depth, count)  # one menu serves all parents
+        tokens, log_probs, ranks = super().top(
+            self._empty, depth, count
+        )  # one menu serves all parents
         size = (state.shape[0], tokens.shape[1])
         return tokens.expand(size), log_probs.expand(size), ranks.expand(size)
 

@@ -1,4 +1,5 @@
-"""Pool builders: every child that was scored may enter the tree, not only the nodes that were expanded.
+"""Pool builders: every child that was scored may enter the tree, not only the nodes that were
+expanded.
 
     pool <- {};  frontier <- {root}
     for each depth:
@@ -6,8 +7,9 @@
         frontier <- the `width` best new nodes
     tree <- the B best of the pool
 
-PCTree (arXiv 2608.02123, algorithm 1) with children = width = k; DominoTree's depth-synchronous frontier
-(arXiv 2607.08642) with width = B. Per depth a constant number of tensor operations, nothing is read on the host.
+PCTree (arXiv 2608.02123, algorithm 1) with children = width = k; DominoTree's depth-synchronous
+frontier (arXiv 2607.08642) with width = B. Per depth a constant number of tensor operations,
+nothing is read on the host.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ from dartree_exp.trees.tree import DraftTree, Ledger
 
 
 class PoolBuilder:
-    """PCTree: nodes of the tree keep the order of the pool: depth, then frontier order, then place among the siblings.
+    """PCTree: nodes of the tree keep the order of the pool: depth, then frontier order, then place
+    among the siblings.
 
     children: most children per parent, the best by corrected score; None for every candidate.
     width: W, nodes expanded per depth; None for the round's budget.
     Equal scores go to the smaller pool index, hence to the shallower node.
 
-    With width >= budget and the same children the tree has the nodes of the best-first heap: a node among the best B
-    has its ancestors among the best B of their depths, so all of them are expanded.
+    With width >= budget and the same children the tree has the nodes of the best-first heap: a node
+    among the best B has its ancestors among the best B of their depths, so all of them are
+    expanded.
     """
 
     def __init__(self, children: int | None, width: int | None) -> None:
@@ -51,13 +55,17 @@ class PoolBuilder:
 
         state = scorer.start(root)
         ledger = Ledger(root, state.device)
-        above = torch.zeros(1, dtype=torch.int64, device=state.device)  # places of the frontier within its level
+        above = torch.zeros(
+            1, dtype=torch.int64, device=state.device
+        )  # places of the frontier within its level
         scores = None
         for depth in range(1, depths + 1):
             tokens, steps, ranks = scorer.top(state, depth, children)
             paths = (steps if scores is None else scores[:, None] + steps).flatten()
             token, count = tokens.flatten(), tokens.shape[1]
-            ledger.add_level(above[:, None].expand(-1, count).flatten(), token, paths, ranks.flatten())
+            ledger.add_level(
+                above[:, None].expand(-1, count).flatten(), token, paths, ranks.flatten()
+            )
             if depth < depths:
                 scores, above = stable_topk(paths, min(width, paths.shape[0]))
                 state = scorer.advance(state, depth, above // count, token.index_select(0, above))

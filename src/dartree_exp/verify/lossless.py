@@ -1,10 +1,13 @@
-"""The verdict on one output: `exact`, `near_tie` or `wrong` against plain decoding of the same target.
+"""The verdict on one output: `exact`, `near_tie` or `wrong` against plain decoding of the same
+target.
 
-Where a target's rows do not depend on the other rows (`verify/rows.py`), and in float32 and float64, only the same ids pass.
-Elsewhere a forward over 65 rows and one over a single row round differently, so that two close tokens can swap, and from
-there the texts part. Then one teacher-forced pass over the prompt and the method's own ids judges every emitted token in
-its own context: `near_tie` if each lies within a tolerance, measured before the run, of the maximum of the deciding score
-(logits; logits / T + g at T > 0, which is log p + g up to a constant), and the stop rule ends the text where it ends.
+Where a target's rows do not depend on the other rows (`verify/rows.py`), and in float32 and
+float64, only the same ids pass. Elsewhere a forward over 65 rows and one over a single row round
+differently, so that two close tokens can swap, and from there the texts part. Then one
+teacher-forced pass over the prompt and the method's own ids judges every emitted token in its own
+context: `near_tie` if each lies within a tolerance, measured before the run, of the maximum of the
+deciding score (logits; logits / T + g at T > 0, which is log p + g up to a constant), and the stop
+rule ends the text where it ends.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dartree_exp.models.target import Target
+from dartree_exp.engines.target import Target
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import Answer, StopRule
 
@@ -36,7 +39,8 @@ def compare_ids(ids: list[int], reference: list[int]) -> int | None:
     if ids == reference:
         return None
     return next(
-        (i for i, (a, b) in enumerate(zip(ids, reference, strict=False)) if a != b), min(len(ids), len(reference))
+        (i for i, (a, b) in enumerate(zip(ids, reference, strict=False)) if a != b),
+        min(len(ids), len(reference)),
     )
 
 
@@ -53,7 +57,8 @@ def judge(
     """Judge `ids` against plain decoding's `reference` of the same prompt, sampler and stop rule.
 
     Args:
-        tolerance: in logits, what two computations of one row may differ by; 0: only equal ids pass.
+        tolerance: in logits, what two computations of one row may differ by; 0: only equal ids
+            pass.
     """
     at = compare_ids(ids, reference)
     if at is None:
@@ -63,7 +68,9 @@ def judge(
     detail |= {"reference_token": reference[at] if at < len(reference) else None}
     if tolerance == 0:
         return Verdict(
-            "wrong", detail | {"reason": "the ids differ from plain decoding's, and here only equal ids pass"}
+            "wrong",
+            detail
+            | {"reason": "the ids differ from plain decoding's, and here only equal ids pass"},
         )
     if fault := stop_fault(ids, rule):
         return Verdict("wrong", detail | {"reason": fault})
@@ -72,9 +79,16 @@ def judge(
     flips = [gap for gap in gaps if gap > 0]
     worst = max(range(len(gaps)), key=gaps.__getitem__)
     if not gaps[worst] <= allowed:
-        reason = f"token {worst} lies {gaps[worst]:.3g} below the best, beyond the tolerance of {allowed:.3g}"
+        reason = (
+            f"token {worst} lies {gaps[worst]:.3g} below the best, beyond the tolerance of "
+            f"{allowed:.3g}"
+        )
         return Verdict("wrong", detail | {"reason": reason, "worst": worst})
-    found = {"flips": len(flips), "gap_median": median(flips) if flips else 0.0, "gap_max": gaps[worst]}
+    found = {
+        "flips": len(flips),
+        "gap_median": median(flips) if flips else 0.0,
+        "gap_max": gaps[worst],
+    }
     return Verdict("near_tie", detail | found)
 
 
@@ -90,21 +104,28 @@ def stop_fault(ids: list[int], rule: StopRule) -> str | None:
 def token_gaps(
     target: Target, prompt_ids: list[int], ids: list[int], sampler: Sampler, tolerance: float
 ) -> Iterator[float]:
-    """How far each of `ids` lies below the best deciding score in its own context; 0: it is the best."""
+    """How far each of `ids` lies below the best deciding score in its own context; 0: it is the
+    best.
+    """
     cache = target.new_cache(len(prompt_ids) + len(ids))
     rows = target.prefill(prompt_ids, cache).logits
     for first in range(0, len(ids), _CHUNK):
         chunk = ids[first : first + _CHUNK]
         rows = torch.cat([rows[-1:], target.score(chunk, cache)])
         for i, token in enumerate(chunk):
-            yield token_gap(rows[i].double(), token, len(prompt_ids) + first + i, sampler, tolerance)
+            yield token_gap(
+                rows[i].double(), token, len(prompt_ids) + first + i, sampler, tolerance
+            )
 
 
-def token_gap(logits: Tensor, token: int, position: int, sampler: Sampler, tolerance: float) -> float:
-    """Best deciding score less the token's, over float64 logits [V]; infinite for a token that filters exclude.
+def token_gap(
+    logits: Tensor, token: int, position: int, sampler: Sampler, tolerance: float
+) -> float:
+    """Best deciding score less the token's, over float64 logits [V]; infinite for a token that
+    filters exclude.
 
-    A token at the boundary of top-k or top-p may be kept in one computation of the row and dropped in another: it is
-    allowed, and the others are not compared with it.
+    A token at the boundary of top-k or top-p may be kept in one computation of the row and dropped
+    in another: it is allowed, and the others are not compared with it.
     """
     scores = sampler.scores(logits, position)
     if sampler.greedy:
@@ -115,16 +136,22 @@ def token_gap(logits: Tensor, token: int, position: int, sampler: Sampler, toler
     return max(0.0, float(scores.masked_fill(~surely, -torch.inf).max() - scores[token]))
 
 
-def at_most_and_at_least_kept(logits: Tensor, sampler: Sampler, tolerance: float) -> tuple[Tensor, Tensor]:
-    """bool [V] twice: tokens that filters may keep, and surely keep, where each logit may move by the tolerance.
+def at_most_and_at_least_kept(
+    logits: Tensor, sampler: Sampler, tolerance: float
+) -> tuple[Tensor, Tensor]:
+    """bool [V] twice: tokens that filters may keep, and surely keep, where each logit may move by
+    the tolerance.
 
-    Top-k: a logit moves against the k-th by at most that. Top-p: the odds of the mass before a token change by a factor of
-    at most exp(2 * tolerance / T), since each of its two parts changes by exp(tolerance / T).
+    Top-k: a logit moves against the k-th by at most that. Top-p: the odds of the mass before a
+    token change by a factor of at most exp(2 * tolerance / T), since each of its two parts changes
+    by exp(tolerance / T).
     """
     first = allowed = surely = torch.ones_like(logits, dtype=torch.bool)
     if 0 < sampler.top_k < logits.numel():
         weakest = logits.topk(sampler.top_k).values[-1]
-        allowed, first, surely = (logits >= weakest + shift for shift in (-tolerance, 0.0, tolerance))
+        allowed, first, surely = (
+            logits >= weakest + shift for shift in (-tolerance, 0.0, tolerance)
+        )
     if sampler.top_p < 1.0:
         scaled = (logits / sampler.temperature).masked_fill(~first, -torch.inf)
         probs, order = scaled.softmax(-1).sort(descending=True, stable=True)

@@ -1,8 +1,9 @@
-"""Do the bits of a target's row depend on how many rows are computed with it? Measured, never assumed.
+"""Do the bits of a target's row depend on how many rows are computed with it? Measured, never
+assumed.
 
-Two measurements on the target's own weights: every kind of product over the row counts in use, and whole forwards, where
-each of a few decoded tokens is one step and one row of a tree. What they show holds for this machine, these numbers of
-threads and these versions.
+Two measurements on the target's own weights: every kind of product over the row counts in use, and
+whole forwards, where each of a few decoded tokens is one step and one row of a tree. What they show
+holds for this machine, these numbers of threads and these versions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dartree_exp.models.target import Target
+from dartree_exp.engines.target import Target
 from dartree_exp.trees.masks import position_ids, tree_mask
 from dartree_exp.trees.tree import DraftTree
 from dartree_exp.verify.walk import check_finite
@@ -23,25 +24,37 @@ MEASURED_STEPS = 24  # and that a tolerance rests on
 
 @torch.inference_mode()
 def self_test(target: Target, ids: Sequence[int], rows: int) -> bool:
-    """Whether bits are the same over all row counts up to `rows`, as the target is set now. ids: any short prompt."""
+    """Whether bits are the same over all row counts up to `rows`, as the target is set now. ids:
+    any short prompt.
+    """
     counts = row_counts(rows)
     return all(same_products(layer, counts) for layer in target.products()) and all(
-        row_difference(target, ids, n, STEPS) == 0 for n in {counts[-1], (counts[-1] + 1) // 2} if n > 1
+        row_difference(target, ids, n, STEPS) == 0
+        for n in {counts[-1], (counts[-1] + 1) // 2}
+        if n > 1
     )
 
 
 def row_counts(rows: int) -> list[int]:
-    """Every number from 2 to 65, then the multiples of 16 and the numbers after them, up to `rows`."""
+    """Every number from 2 to 65, then the multiples of 16 and the numbers after them, up to
+    `rows`.
+    """
     rows = max(2, rows)
     tiles = {n + d for n in range(64, rows, 16) for d in (0, 1)}
     return sorted(n for n in {*range(2, 66), *tiles, rows} if n <= rows)
 
 
 def same_products(layer: nn.Module, counts: list[int]) -> bool:
-    """Whether `layer`, a linear map, gives each row the same bits over every number of rows in `counts`."""
+    """Whether `layer`, a linear map, gives each row the same bits over every number of rows in
+    `counts`.
+    """
     weight = layer.weight
     draws = torch.Generator().manual_seed(0)
-    x = torch.randn(1, counts[-1], weight.shape[1], generator=draws).to(weight.dtype).to(weight.device)
+    x = (
+        torch.randn(1, counts[-1], weight.shape[1], generator=draws)
+        .to(weight.dtype)
+        .to(weight.device)
+    )
     whole = layer(x)
     if not all(torch.equal(layer(x[:, :n]), whole[:, :n]) for n in counts):
         return False
@@ -50,12 +63,15 @@ def same_products(layer: nn.Module, counts: list[int]) -> bool:
 
 
 @torch.inference_mode()
-def row_difference(target: Target, ids: Sequence[int], rows: int, steps: int = MEASURED_STEPS) -> float:
-    """Largest absolute difference of a logit between one-token steps after `ids` and the same tokens as tree rows.
+def row_difference(
+    target: Target, ids: Sequence[int], rows: int, steps: int = MEASURED_STEPS
+) -> float:
+    """Largest absolute difference of a logit between one-token steps after `ids` and the same
+    tokens as tree rows.
 
-    The tree has `rows` rows at least; its path of `steps` greedy tokens does not lie in adjacent rows where there is
-    room for siblings.
-    Raises NonFiniteLogitsError: the target's logits are not finite.
+    The tree has `rows` rows at least; its path of `steps` greedy tokens does not lie in adjacent
+    rows where there is room for siblings. Raises NonFiniteLogitsError: the target's logits are not
+    finite.
     """
     cache = target.new_cache(len(ids) + max(rows, steps + 1) + 1)
     token = int(target.prefill(ids, cache).logits[-1].argmax())
@@ -73,8 +89,11 @@ def row_difference(target: Target, ids: Sequence[int], rows: int, steps: int = M
     return float((together.double() - torch.stack(alone).double()).abs().max())
 
 
-def path_tree(path: list[int], rows: int, vocab: int, device: torch.device) -> tuple[DraftTree, list[int]]:
-    """A tree of max(rows, len(path)) rows that holds `path` (root first), and the rows of the path's tokens.
+def path_tree(
+    path: list[int], rows: int, vocab: int, device: torch.device
+) -> tuple[DraftTree, list[int]]:
+    """A tree of max(rows, len(path)) rows that holds `path` (root first), and the rows of the
+    path's tokens.
 
     Every depth has some siblings before the path's node, with the ids that follow its token.
     """
@@ -88,4 +107,6 @@ def path_tree(path: list[int], rows: int, vocab: int, device: torch.device) -> t
         depths += [d] * (more + 1)
         places.append(len(tokens) - 1)
     nodes, above, levels = torch.tensor([tokens, parents, depths], device=device).unbind()
-    return DraftTree(nodes, above, levels, torch.zeros(len(tokens), device=device), None, len(tokens) - 1), places
+    return DraftTree(
+        nodes, above, levels, torch.zeros(len(tokens), device=device), None, len(tokens) - 1
+    ), places

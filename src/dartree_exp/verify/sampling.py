@@ -1,8 +1,9 @@
 """The target's draw at one position: greedy, or Gumbel-max with noise keyed by position.
 
-At T > 0 the draw at an absolute position is `argmax(log p + g)`, where `g` depends only on (seed, sample id,
-position, token id). Every node of one tree depth therefore sees the same noise, only one node per depth is on
-the committed path, and every exact-match method emits the very ids plain decoding emits with that seed.
+At T > 0 the draw at an absolute position is `argmax(log p + g)`, where `g` depends only on (seed,
+sample id, position, token id). Every node of one tree depth therefore sees the same noise, only one
+node per depth is on the committed path, and every exact-match method emits the very ids plain
+decoding emits with that seed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-GREEDY_EPS = 1e-5  # one threshold for every caller; below it the draw is an argmax (pitfalls: two thresholds disagree)
+# one threshold for every caller; below it the draw is an argmax (pitfalls: two thresholds disagree)
+GREEDY_EPS = 1e-5
 
 
 def sample_key(sample_id: str) -> int:
@@ -29,7 +31,8 @@ class Sampler:
     Args:
         temperature: >= 0; below `GREEDY_EPS` the draw is greedy (ties: lowest token id).
         top_k: keep the k largest logits; 0 keeps all.
-        top_p: keep the smallest set of largest probabilities whose mass reaches top_p; 1.0 keeps all.
+        top_p: keep the smallest set of largest probabilities whose mass reaches top_p; 1.0 keeps
+            all.
         seed: run seed. sample_id: names the prompt and turn; together they key the noise.
     """
 
@@ -48,28 +51,39 @@ class Sampler:
         return self.temperature < GREEDY_EPS
 
     def kept(self, logits: Tensor) -> Tensor:
-        """bool [V]: tokens that survive top-k, then top-p, of `logits` [V] after temperature (ties at the k-th stay)."""
+        """bool [V]: tokens that survive top-k, then top-p, of `logits` [V] after temperature (ties
+        at the k-th stay).
+        """
         keep = torch.ones_like(logits, dtype=torch.bool)
         if 0 < self.top_k < logits.numel():
             keep = logits >= logits.topk(self.top_k).values[-1]
         if self.top_p < 1.0:
             scaled = (logits / self.temperature).masked_fill(~keep, -torch.inf)
             probs, order = scaled.softmax(-1).sort(descending=True, stable=True)
-            nucleus = probs.cumsum(-1) - probs < self.top_p  # mass before the token: the first is always kept
+            nucleus = (
+                probs.cumsum(-1) - probs < self.top_p
+            )  # mass before the token: the first is always kept
             keep = keep & torch.zeros_like(keep).index_put((order,), nucleus)
         return keep
 
     def noise(self, position: int, size: int, stream: int = 0) -> np.ndarray:
-        """float64 [size] Gumbel noise of an absolute position; entry i belongs to token id i, whatever `size` is.
+        """float64 [size] Gumbel noise of an absolute position; entry i belongs to token id i,
+        whatever `size` is.
 
         stream: 0 is the target's; others are independent of it.
         """
-        bits = np.random.Philox(key=np.array(self._key, dtype=np.uint64), counter=[0, 0, stream, position])
-        uniform = np.random.Generator(bits).random(size).clip(min=2.0**-54)  # exactly 0 would give infinite noise
+        bits = np.random.Philox(
+            key=np.array(self._key, dtype=np.uint64), counter=[0, 0, stream, position]
+        )
+        uniform = (
+            np.random.Generator(bits).random(size).clip(min=2.0**-54)
+        )  # exactly 0 would give infinite noise
         return -np.log(-np.log1p(-uniform))
 
     def scores(self, logits: Tensor, position: int) -> Tensor:
-        """float64 [V] deciding score before filtering: logits (greedy), else logits / T + g (= log p + g + constant)."""
+        """float64 [V] deciding score before filtering: logits (greedy), else logits / T + g (= log
+        p + g + constant).
+        """
         logits = logits.double()
         if self.greedy:
             return logits
@@ -85,23 +99,30 @@ class Sampler:
         if self.greedy:
             return int(logits.argmax())
         logits = logits.double()
-        return int(self.scores(logits, position).masked_fill(~self.kept(logits), -torch.inf).argmax())
+        return int(
+            self.scores(logits, position).masked_fill(~self.kept(logits), -torch.inf).argmax()
+        )
 
 
 @dataclass(frozen=True)
 class DraftDraws:
-    """Draws of a drafter's own tokens in one round, from softmax(logits / T) at the target's temperature.
+    """Draws of a drafter's own tokens in one round, from softmax(logits / T) at the target's
+    temperature.
 
-    The noise is keyed like the target's, by the root's position `start` and the depth as the stream, and is independent
-    of it. top-k and top-p shape the target's law alone.
+    The noise is keyed like the target's, by the root's position `start` and the depth as the
+    stream, and is independent of it. top-k and top-p shape the target's law alone.
     """
 
     sampler: Sampler
     start: int
 
     def __call__(self, logits: Tensor, depth: int) -> Tensor:
-        """int64 []: the place drawn of logits [M] at a depth >= 1; the best one where the target is greedy."""
+        """int64 []: the place drawn of logits [M] at a depth >= 1; the best one where the target is
+        greedy.
+        """
         if self.sampler.greedy:
             return logits.argmax()
-        noise = torch.from_numpy(self.sampler.noise(self.start, logits.numel(), stream=depth)).to(logits.device)
+        noise = torch.from_numpy(self.sampler.noise(self.start, logits.numel(), stream=depth)).to(
+            logits.device
+        )
         return (logits.double() / self.sampler.temperature + noise).argmax()

@@ -1,4 +1,6 @@
-"""Corrected draft scores are looked at as base logits are: a broken head must not pass for a weak one."""
+"""Corrected draft scores are looked at as base logits are: a broken head must not pass for a weak
+one.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,12 @@ from dartree_exp.verify.walk import NonFiniteLogitsError
 
 
 def check_scores(scorer: Scorer, drafter: Drafter, round_index: int, sample_id: str) -> None:
-    """Raise `NonFiniteLogitsError` if the drafter's head made a logit NaN or infinite while the round's tree was built."""
+    """Raise `NonFiniteLogitsError` if the drafter's head made a logit NaN or infinite while the
+    round's tree was built.
+    """
     if not scorer.finite():
         raise NonFiniteLogitsError(
-            f"corrected draft logits: the correction head of drafter {drafter.name!r} ({type(drafter.head).__name__}) gave"
+            f"corrected draft logits: the correction head of drafter {drafter.name!r} "
+            f"({type(drafter.head).__name__}) gave"
             f" NaN or infinite values (round {round_index}, sample {sample_id!r})"
         )

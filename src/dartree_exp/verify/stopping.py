@@ -1,4 +1,6 @@
-"""When an answer ends: EOS ids, stop ids, stop strings, the cap. The earliest token wins; ids, text and counts agree."""
+"""When an answer ends: EOS ids, stop ids, stop strings, the cap. The earliest token wins; ids, text
+and counts agree.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from dataclasses import dataclass, field
 class StopRule:
     """One rule object for every arm, so that arms can never differ by how they stop.
 
-    A token that ends the answer is kept, as is the token that completes a stop string; `text == decode(ids)` always.
-    At one token the order is eos, stop_id, stop_string, length.
+    A token that ends the answer is kept, as is the token that completes a stop string; `text ==
+    decode(ids)` always. At one token the order is eos, stop_id, stop_string, length.
 
     Args:
         decode: ids -> text, needed only with stop strings.
@@ -27,7 +29,10 @@ class StopRule:
         if self.stop_strings and self.decode is None:
             raise ValueError("decoding.stop_strings needs a tokenizer to decode with")
         if "" in self.stop_strings:
-            raise ValueError("decoding.stop_strings: the empty string would stop at once; name at least one character")
+            raise ValueError(
+                "decoding.stop_strings: the empty string would stop at once; name at least one "
+                "character"
+            )
 
     def reason(self, ids: Sequence[int]) -> str | None:
         """Why `ids` ends with its last token, or None."""
@@ -41,7 +46,8 @@ class StopRule:
 
     def _completes_string(self, ids: Sequence[int]) -> bool:
         assert self.decode is not None
-        # Every token adds at least one byte, so this tail holds any string that the last token completes.
+        # Every token adds at least one byte, so this tail holds any string that the last token
+        # completes.
         tail = ids[-(max(len(s.encode()) for s in self.stop_strings) + 8) :]
         text, before = self.decode(tail), self.decode(tail[:-1])
         return any(text.count(s) > before.count(s) for s in self.stop_strings)
@@ -60,7 +66,9 @@ class Answer:
             self.finish = "length"
 
     def push(self, tokens: Sequence[int]) -> int:
-        """Append tokens until one ends the answer; returns how many were emitted (later ones are dropped)."""
+        """Append tokens until one ends the answer; returns how many were emitted (later ones are
+        dropped).
+        """
         emitted = 0
         for token in tokens:
             if self.finish is not None:

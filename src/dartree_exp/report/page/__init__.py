@@ -1,4 +1,6 @@
-"""The report as one HTML file that opens from disk: tables, plots, the tree viewer; no network, nothing beside it."""
+"""The report as one HTML file that opens from disk: tables, plots, the tree viewer; no network,
+nothing beside it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from dartree_exp.metrics import counts, prompt_units
+from dartree_exp.metrics.measures import counts, prompt_units
 from dartree_exp.records import Run
 from dartree_exp.report import footer, verdicts
 from dartree_exp.report.caveats import is_incomplete, load_problem, planned
@@ -22,11 +24,18 @@ from dartree_exp.report.treeview import viewer_data
 MOST_ROUNDS = 360  # of all runs' recorded trees, so that the page stays some megabytes
 
 
-def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[Plot], command: str = "") -> str:
+def page(
+    title: str,
+    runs: Sequence[Run],
+    tables: Sequence[Table],
+    drawn: Sequence[Plot],
+    command: str = "",
+) -> str:
     """The HTML of a report.
 
     Args:
-        title: of the page. runs: in the order of the tables. tables: those on top. drawn: the plots.
+        title: of the page. runs: in the order of the tables. tables: those on top. drawn: the
+            plots.
         command: what rebuilds this page.
     """
     import jinja2
@@ -48,11 +57,22 @@ def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequen
         facts=_facts(runs, tables),
         tables=[_table(table) for table in tables],
         plots=[
-            {"name": p.name, "title": p.title, "caption": p.caption, "svg": svg(p.draw(), themed=True)} for p in drawn
+            {
+                "name": p.name,
+                "title": p.title,
+                "caption": p.caption,
+                "svg": svg(p.draw(), themed=True),
+            }
+            for p in drawn
         ],
         viewer=_script_json(viewer) if viewer else "",
         details=[
-            {"name": name, "state": run.state, "folder": run.path.name, "table": _table(run_table(run))}
+            {
+                "name": name,
+                "state": run.state,
+                "folder": run.path.name,
+                "table": _table(run_table(run)),
+            }
             for name, run in zip(names, runs, strict=True)
         ],
         stamps=_stamps(runs, names),
@@ -60,7 +80,9 @@ def page(title: str, runs: Sequence[Run], tables: Sequence[Table], drawn: Sequen
         rebuild=command,
         version=metadata.version("dartree_exp"),
     )
-    return text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair, which no file can hold
+    return text.encode(
+        "utf-8", "backslashreplace"
+    ).decode()  # half a surrogate pair, which no file can hold
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -77,27 +99,48 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _cell(cell: Cell) -> dict[str, Any]:
     head, *rest = cell.text.split("\n")
-    number = next((v for v in cell.values.values() if isinstance(v, int | float) and not isinstance(v, bool)), None)
+    number = next(
+        (v for v in cell.values.values() if isinstance(v, int | float) and not isinstance(v, bool)),
+        None,
+    )
     return {"head": head, "rest": rest, "best": cell.best, "sort": number, "bad": cell.bad}
 
 
 def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str, str]]:
-    """What stands in large type: value, label, remark. Whether the outputs are right comes first."""
+    """What stands in large type: value, label, remark. Whether the outputs are right comes
+    first.
+    """
     samples = [sample for run in runs for sample in run.samples]
     numbers = verdicts.cell(samples).values
-    prompts = len({(footer.setting(run.config, "benchmark.name"), id) for run in runs for id in _distinct(run)})
+    prompts = len(
+        {
+            (footer.setting(run.config, "benchmark.name"), id)
+            for run in runs
+            for id in _distinct(run)
+        }
+    )
     proofs = [proof for run in runs if (proof := verdicts.proof_of(run)) is not None]
     done = sum(run.state == "DONE" for run in runs)
     gap = numbers["gap_max"]
-    proved = f"{sum(p[0] for p in proofs)} of {sum(p[1] for p in proofs)} exact in fp32" if proofs else ""
+    proved = (
+        f"{sum(p[0] for p in proofs)} of {sum(p[1] for p in proofs)} exact in fp32"
+        if proofs
+        else ""
+    )
     facts = [
         (str(numbers["wrong"]), f"wrong of {counts(samples)['turns']} outputs", proved),
         (str(numbers["exact"]), "exact, plain decoding's ids", ""),
     ]
     if numbers["near_tie"]:
-        facts.append((str(numbers["near_tie"]), "near ties", "" if gap is None else f"largest gap {gap:.3g}"))
+        facts.append(
+            (str(numbers["near_tie"]), "near ties", "" if gap is None else f"largest gap {gap:.3g}")
+        )
     facts += [
-        (str(len(runs)), "run" if len(runs) == 1 else "runs", "all done" if done == len(runs) else f"{done} done"),
+        (
+            str(len(runs)),
+            "run" if len(runs) == 1 else "runs",
+            "all done" if done == len(runs) else f"{done} done",
+        ),
         (str(prompts), "prompts", f"{len(samples)} answers"),
     ]
     compared = [table for table in tables if "Δ tau" in table.headers]
@@ -106,12 +149,16 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
             column = list(compared[0].headers).index(header)
             for row in compared[0].rows:
                 if row[column].best:
-                    facts.append((row[column].text.split("\n")[0], label, str(row[0].values["run"])))
+                    facts.append(
+                        (row[column].text.split("\n")[0], label, str(row[0].values["run"]))
+                    )
     return facts
 
 
 def _alarms(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
-    """What a reader must not overlook, above everything else: wrong outputs, missing samples, times that are not valid."""
+    """What a reader must not overlook, above everything else: wrong outputs, missing samples, times
+    that are not valid.
+    """
     said, alarm = verdicts.lead(runs, names if len(runs) > 1 else ())
     alarms = [said] * alarm
     for name, run in zip(names, runs, strict=True):
@@ -124,7 +171,9 @@ def _alarms(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
 
 
 def _distinct(run: Run) -> Iterable[str]:
-    """One id for each distinct prompt that was decoded; ids, for another target renders the same prompt differently."""
+    """One id for each distinct prompt that was decoded; ids, for another target renders the same
+    prompt differently.
+    """
     units = prompt_units(s for s in run.samples if s.error is None)
     return {unit: id for id, unit in reversed(units.items())}.values()
 

@@ -1,1 +1,3 @@
-"""Plots of records: each a small pure function, data in, figure out; all of one look (`style.py`). No display is needed."""
+"""Plots of records: each a small pure function, data in, figure out; all of one look (`style.py`).
+No display is needed.
+"""

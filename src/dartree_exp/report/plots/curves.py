@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from dartree_exp.metrics.stats import Estimate
 from dartree_exp.report.plots.style import HEIGHT, SHADES, SOFT, WIDTH, canvas, legend, look
-from dartree_exp.stats import Estimate
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ def curves(series: Sequence[Curve], setting: str, number: str) -> Figure:
             style = look(index)
             axes.plot(curve.x, [_or_nan(e.value) for e in curve.y], label=curve.name, **style)
             low, high = (
-                [_or_nan(end) for end in ends] for ends in zip(*((e.low, e.high) for e in curve.y), strict=True)
+                [_or_nan(end) for end in ends]
+                for ends in zip(*((e.low, e.high) for e in curve.y), strict=True)
             )
             axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.13, linewidth=0)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -42,7 +43,9 @@ def curves(series: Sequence[Curve], setting: str, number: str) -> Figure:
     return figure
 
 
-def heat_map(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], names: tuple[str, str, str]) -> Figure:
+def heat_map(
+    values: np.ndarray, rows: Sequence[str], columns: Sequence[str], names: tuple[str, str, str]
+) -> Figure:
     """A grid of numbers, each written into its cell; what was not run stays empty.
 
     Args:
@@ -56,7 +59,9 @@ def heat_map(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], na
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 ink = "#ffffff" if value <= middle else "#000000"
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=9)
+                axes.text(
+                    column, row, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=9
+                )
             else:
                 axes.text(column, row, "–", ha="center", va="center", color=SOFT)
         axes.set_xticks(range(len(columns)), columns)

@@ -1,4 +1,6 @@
-"""What happens in a round: how far it goes, where its time goes, which branches and which candidates are taken."""
+"""What happens in a round: how far it goes, where its time goes, which branches and which
+candidates are taken.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from dartree_exp.metrics.clock import STAGES
+from dartree_exp.metrics.stats import Estimate
 from dartree_exp.report.plots.style import COLOURS, HEIGHT, WIDTH, canvas, legend, look
-from dartree_exp.stats import Estimate
-from dartree_exp.timing import STAGES
 
 
 def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
-    """Pr(L >= d) against d, per method: the share of rounds that advanced at least d tokens, bonus token included."""
+    """Pr(L >= d) against d, per method: the share of rounds that advanced at least d tokens, bonus
+    token included.
+    """
     with canvas() as (figure, [axes]):
         for index, (name, points) in enumerate(series.items()):
             depths = np.arange(1, len(points) + 1)
@@ -31,16 +35,28 @@ def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
 
 def stage_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
     """Milliseconds per round by stage, stacked, one bar a run; the sum stands at its end."""
-    with canvas(width=WIDTH * 1.1, height=max(HEIGHT * 0.85, 0.36 * len(rows) + 1.3)) as (figure, [axes]):
+    with canvas(width=WIDTH * 1.1, height=max(HEIGHT * 0.85, 0.36 * len(rows) + 1.3)) as (
+        figure,
+        [axes],
+    ):
         names = list(rows)
         left = np.zeros(len(names))
         for index, stage in enumerate(STAGES):
             widths = np.array([rows[name].get(stage, 0.0) for name in names])
             colour = COLOURS[index % len(COLOURS)]
-            axes.barh(names, widths, left=left, height=0.55, label=stage, color=colour, edgecolor="none")
+            axes.barh(
+                names, widths, left=left, height=0.55, label=stage, color=colour, edgecolor="none"
+            )
             left += widths
         for place, total in enumerate(left):
-            axes.annotate(f"{total:.1f}", (total, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
+            axes.annotate(
+                f"{total:.1f}",
+                (total, place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+            )
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.1)
@@ -50,7 +66,9 @@ def stage_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def branch_bars(shares: Mapping[str, Sequence[Estimate]]) -> Figure:
-    """Share of the nodes offered at each place among their siblings that the target took, per method."""
+    """Share of the nodes offered at each place among their siblings that the target took, per
+    method.
+    """
     with canvas() as (figure, [axes]):
         _grouped(axes, shares)
         axes.set_xlabel("place among its siblings (0: the drafter's first choice)")
@@ -60,13 +78,22 @@ def branch_bars(shares: Mapping[str, Sequence[Estimate]]) -> Figure:
 
 
 def candidate_curves(places: Mapping[str, Mapping[int, int]]) -> Figure:
-    """Cumulated share of accepted drafts by their place among their depth's candidates, per method."""
+    """Cumulated share of accepted drafts by their place among their depth's candidates, per
+    method.
+    """
     with canvas() as (figure, [axes]):
         for index, (name, counts) in enumerate(places.items()):
             ranks = np.array(sorted(counts))
             shares = np.cumsum([counts[rank] for rank in ranks]) / sum(counts.values())
             style = look(index)
-            axes.step(ranks + 1, shares, where="post", label=name, color=style["color"], linestyle=style["linestyle"])
+            axes.step(
+                ranks + 1,
+                shares,
+                where="post",
+                label=name,
+                color=style["color"],
+                linestyle=style["linestyle"],
+            )
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_ylim(top=1.01)

@@ -1,4 +1,6 @@
-"""The look of every plot: colours that the colour-blind can tell apart, one size, little ink; and how it becomes SVG."""
+"""The look of every plot: colours that the colour-blind can tell apart, one size, little ink; and
+how it becomes SVG.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-# Okabe and Ito (2008), without the yellow and the black that vanish on a light or a dark page. Markers and dashes change
-# with the colour, so that no curve is told by its colour alone.
+# Okabe and Ito (2008), without the yellow and the black that vanish on a light or a dark page.
+# Markers and dashes change with the colour, so that no curve is told by its colour alone.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
@@ -48,11 +50,18 @@ _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "dartree_exp",
 }
 # Colours that a page may replace by its own, so that one drawing serves a light and a dark page.
-_THEMED = {INK: "ink", SOFT: "soft", RULE: "rule", **{colour: f"series-{i}" for i, colour in enumerate(COLOURS)}}
+_THEMED = {
+    INK: "ink",
+    SOFT: "soft",
+    RULE: "rule",
+    **{colour: f"series-{i}" for i, colour in enumerate(COLOURS)},
+}
 
 
 @contextmanager
-def canvas(columns: int = 1, width: float = WIDTH, height: float = HEIGHT) -> Iterator[tuple[Figure, list[Any]]]:
+def canvas(
+    columns: int = 1, width: float = WIDTH, height: float = HEIGHT
+) -> Iterator[tuple[Figure, list[Any]]]:
     """A figure in the house style and its axes, side by side."""
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -69,7 +78,9 @@ def look(index: int) -> dict[str, Any]:
 
 
 def legend(figure: Figure, axes: Any, most: int = 1) -> None:
-    """A legend below the plot, where there is more than `most` series; the figure grows by its lines."""
+    """A legend below the plot, where there is more than `most` series; the figure grows by its
+    lines.
+    """
     handles, names = axes.get_legend_handles_labels()
     if len(names) > most:
         columns = 1 if max(map(len, names)) > 34 else 2
@@ -84,7 +95,9 @@ def svg(figure: Figure, themed: bool = False) -> str:
     """
     out = io.StringIO()
     with matplotlib.rc_context(_SETTINGS):
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)

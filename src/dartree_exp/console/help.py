@@ -1,0 +1,124 @@
+"""The pages that `--help` prints: commands, choices, methods, and every key with its default and
+meaning.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from operator import attrgetter
+from typing import Any
+
+from dartree_exp.config import compose
+from dartree_exp.config.composition import first_comment, groups, hydra_groups
+from dartree_exp.config.knobs import describe, knobs
+
+_HEAD = """\
+Draft-tree speculative decoding: compare drafters, heads, trees and budgets against plain
+decoding of the same target.
+
+usage: python -m dartree_exp [-m] [key=value ...]
+
+  python -m dartree_exp                               DARTree (pruned) on the embedded model
+  python -m dartree_exp tree=pruned tree.width=12 tree.beta=-0.2
+  python -m dartree_exp +method=ddtree tree.budget=32 a published method; later settings win
+  python -m dartree_exp -m tree.budget=16,32,64,128   a sweep; sweep.name=NAME resumes it later
+  python -m dartree_exp -m method=dflash,ddtree,domino,dartree_pruned benchmark.limit=8
+  python -m dartree_exp model=toy benchmark.limit=1   a second of work, no download
+  python -m dartree_exp --cfg job                     the settings of a run, without running
+  python -m dartree_exp --info                        where the settings come from
+  python -m dartree_exp.report multirun/NAME          tables again, from the files alone
+
+-m, --multirun runs every combination of comma-separated values. --config-dir DIR adds choices
+of your own, such as DIR/method/mine.yaml. --resolve prints the values behind ${...}.
+Exit status: 0 all done, 1 a run failed, 2 a mistake in the settings, 3 another process is at a
+run, 130 interrupted.
+"""
+_GENERATE_HEAD = """\
+Stream one answer to one prompt: accepted drafts in green, then tokens, tau and speed. Nothing
+is written down.
+
+usage: python -m dartree_exp.generate "your prompt" [key=value ...]
+
+  python -m dartree_exp.generate "Why is the sky blue?"           DARTree on the embedded model
+  python -m dartree_exp.generate "Why is the sky blue?" method=ddtree tree.budget=32
+  python -m dartree_exp.generate "Tell me a story" decoding=sample decoding.max_new_tokens=400
+  python -m dartree_exp.generate "Hello" model=toy                a second of work, no download
+  python -m dartree_exp.generate "Hello" model.path=FOLDER drafter.path=FOLDER     your weights
+
+From Python: from dartree_exp.generate import generate; generate("Why is the sky blue?").text
+Exit status: 0, 2 a mistake in the prompt or a setting, 130 interrupted.
+"""
+_KEY_WIDTH = 32
+_LEAST_WIDTH = 80
+
+
+def help_text() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *_groups(), "", *_methods(), "", *_keys()])
+
+
+def generate_help_text() -> str:
+    """The page of `python -m dartree_exp.generate --help`."""
+    return "\n".join(
+        [
+            _GENERATE_HEAD,
+            *_methods(),
+            "",
+            *_keys(("model", "drafter", "tree", "budget", "decoding", "engine")),
+        ]
+    )
+
+
+def _groups() -> list[str]:
+    options = groups() | hydra_groups()
+    width = max(map(len, options))
+    return [
+        "Choices (group=option):",
+        *(f"  {name:{width}}  {', '.join(options[name]) or '-'}" for name in options),
+    ]
+
+
+def _methods() -> list[str]:
+    """One line a method, as its file in conf/method begins."""
+    names = groups()["method"]
+    width = max(map(len, names))
+    return [
+        "Methods (method=name):",
+        *(f"  {name:{width}}  {first_comment('method', name)}" for name in names),
+    ]
+
+
+def _keys(only: tuple[str, ...] = ()) -> list[str]:
+    """Every key, or those of these groups only."""
+    config = compose()
+    lines = ["Keys (defaults shown; what they take in brackets):"]
+    group = ""
+    for key, hint, knob in knobs():
+        head = key.rpartition(".")[0]
+        if only and head not in only:
+            continue
+        if head != group:
+            lines.append("")
+            group = head
+        # Two settings are filled in when a configuration is checked; what conf/ says is null.
+        value = None if key in ("tree.scoring", "method") else attrgetter(key)(config)
+        setting = f"{key}={_shown(value)}" if not isinstance(value, dict) else f"{key}.NAME"
+        lines += _entry(f"  {setting}", f"{knob.meaning} [{describe(hint, knob)}]")
+    return lines
+
+
+def _entry(left: str, right: str) -> list[str]:
+    """Two columns, wrapped to the terminal; a long left side takes a line of its own."""
+    width = max(_LEAST_WIDTH, shutil.get_terminal_size((120, 0)).columns)
+    indent = " " * (_KEY_WIDTH + 4)
+    lines = textwrap.wrap(right, width, initial_indent=indent, subsequent_indent=indent)
+    if len(left) < len(indent) - 1:
+        return [left + lines[0][len(left) :], *lines[1:]]
+    return [left, *lines]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else str(value)

@@ -1,0 +1,315 @@
+"""Reader and writer of drafter checkpoints: `config.json` and safetensors, nothing else.
+
+Layouts: z-lab DFlash and Domino; DeepSpec's DSpark and DFlash, which also store the target's
+embedding and lm_head; and a folder of ours with a head alone. One more addition of ours, absent
+from released files: a bool tensor `t2d` [V] with `draft_vocab_size` in `config.json` marks the
+target ids that the drafting softmax is restricted to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from dartree_exp.drafters.dflash.backbone_ref import BackboneRef, reference_in
+from dartree_exp.drafters.dflash.config import (
+    DEEPSPEC,
+    DFLASH,
+    CheckpointError,
+    DFlashConfig,
+    read_config,
+    read_json,
+)
+from dartree_exp.drafters.dflash.fit import check_tables
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.dflash.session import DFlashDrafter
+from dartree_exp.drafters.heads.calibration import read_temperatures
+from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
+from dartree_exp.drafters.heads.config import HeadConfig, MarkovHeadConfig
+from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.tensor_files import (
+    RESTRICTION,
+    check_tensors,
+    read_tensors,
+    weight_files,
+    write_tensors,
+)
+from dartree_exp.models.weight_files import non_finite
+
+if TYPE_CHECKING:
+    from dartree_exp.engines.target import Target
+
+EMBED, LM_HEAD = "embed_tokens.weight", "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A drafter as stored. vocab_ids: int64 [Vd], ascending, or None where drafting is not
+    restricted.
+
+    tables: the target's embedding and lm_head [V, H] by name, where the checkpoint has copies of
+    them.
+    """
+
+    config: DFlashConfig
+    backbone: DFlashBackbone
+    head: Head | None
+    vocab_ids: Tensor | None
+    weight_files: tuple[Path, ...]
+    confidence: ConfidenceHead | None = None
+    tables: dict[str, Tensor] = field(default_factory=dict)
+
+
+def load_drafter(
+    folder: str | Path,
+    target: Target,
+    *,
+    use_head: bool = True,
+    dtype: torch.dtype | None = None,
+    name: str | None = None,
+) -> DFlashDrafter:
+    """A drafter ready for `target`, on its device. dtype: of backbone and head, None = the
+    target's.
+
+    use_head: False leaves the correction head out, which gives plain DFlash with the same number of
+    drafts. Raises CheckpointError for a checkpoint that is incomplete, unknown in layout or made
+    for another target.
+    """
+    stored = read_checkpoint(
+        folder, use_head=use_head, dtype=dtype or target.dtype, device=target.device
+    )
+    for module in (stored.backbone, stored.head, stored.confidence):
+        if module is not None:
+            module.requires_grad_(False)
+    try:
+        drafter = DFlashDrafter(
+            name or Path(folder).name,
+            target,
+            stored.backbone,
+            stored.head,
+            stored.vocab_ids,
+            stored.weight_files,
+            stored.confidence,
+        )
+        check_tables(stored.tables, {EMBED: target.embed_weight, LM_HEAD: target.lm_head_weight})
+        return drafter
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
+
+
+def read_checkpoint(
+    folder: str | Path,
+    *,
+    use_head: bool = True,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+) -> Checkpoint:
+    """Read a checkpoint folder without a target. dtype: None keeps the stored one. Raises
+    CheckpointError.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    tensors, files = _stored(folder, config)
+    tables = {name: tensors.pop(name) for name in (EMBED, LM_HEAD) if name in tensors}
+    restriction = tensors.pop(RESTRICTION, None)
+    vocab_ids = None if restriction is None else restriction.nonzero().flatten()
+    if vocab_ids is not None and vocab_ids.numel() != config.draft_vocab_size:
+        raise CheckpointError(
+            f"drafter {folder}: {RESTRICTION} marks {vocab_ids.numel()} ids, draft_vocab_size = "
+            f"{config.draft_vocab_size}"
+        )
+    parts = _fresh(config)
+    for prefix, module in parts.prefixed():
+        state = {
+            key: tensors[prefix + key].to(device=device, dtype=dtype) for key in module.state_dict()
+        }
+        for key, value in state.items():
+            if non_finite(value) is not None:  # as stored it is finite
+                raise CheckpointError(
+                    f"drafter {folder}: tensor {prefix + key} is too large for {value.dtype}"
+                )
+        module.load_state_dict(state, assign=True)
+    confidence = bind_confidence(parts.confidence, parts.head)
+    if confidence is not None:
+        confidence.temperatures = read_temperatures(folder, config.num_drafts)
+    if not use_head:
+        return Checkpoint(config, parts.backbone, None, vocab_ids, tuple(files), None, tables)
+    return Checkpoint(
+        config, parts.backbone, parts.head, vocab_ids, tuple(files), confidence, tables
+    )
+
+
+def save_drafter(
+    folder: str | Path,
+    backbone: DFlashBackbone,
+    head: Head | None = None,
+    vocab_ids: Tensor | None = None,
+    *,
+    confidence: ConfidenceHead | None = None,
+    tables: tuple[Tensor, Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write a checkpoint folder; the weights file is put in place whole or not at all. dtype: None
+    keeps the modules'.
+
+    A Markov head is written in DeepSpec's layout, as is anything with `tables`; the rest in
+    z-lab's. The head's sizes and the restriction are written into `config.json` whatever
+    `backbone.config` says about them.
+
+    vocab_ids: int64 [Vd], the target ids the drafting softmax is restricted to. tables: the
+    target's embedding and lm_head [V, H], which DeepSpec's own evaluator expects in the checkpoint;
+    not with a GRU head, which its layout does not have.
+    """
+    folder = Path(folder)
+    sizes = head_config_of(head, confidence)
+    if tables is not None and isinstance(head, GRUHead):
+        raise CheckpointError(f"drafter {folder}: DeepSpec's layout has no GRU head")
+    config = replace(
+        backbone.config,
+        head=sizes,
+        draft_vocab_size=None if vocab_ids is None else vocab_ids.unique().numel(),
+        layout=DEEPSPEC if tables is not None or isinstance(sizes, MarkovHeadConfig) else DFLASH,
+    )
+    parts = _Parts(backbone, head, confidence)
+    tensors = parts.tensors() | (
+        {} if tables is None else dict(zip((EMBED, LM_HEAD), tables, strict=True))
+    )
+    # Cloned, since a tied target's tables are one tensor, which safetensors refuses to store twice.
+    tensors = {
+        key: value.detach().to("cpu", dtype).clone().contiguous() for key, value in tensors.items()
+    }
+    if vocab_ids is not None:
+        tensors[RESTRICTION] = torch.zeros(config.vocab_size, dtype=torch.bool)
+        tensors[RESTRICTION][vocab_ids.cpu()] = True
+    check_tensors(folder, tensors, _whole(config, parts, tables=tables is not None))
+    write_tensors(folder, tensors)
+    _write_config(folder, config.to_json(), tensors["fc.weight"].dtype)
+
+
+def save_head(
+    folder: str | Path,
+    backbone: str | Path,
+    head: Head,
+    confidence: ConfidenceHead | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write a folder with a Markov head alone. backbone: the checkpoint folder, beside it, that the
+    head goes with.
+
+    Raises CheckpointError where that is no sibling or the head does not fit it.
+    """
+    folder, place = Path(folder), Path(backbone)
+    sizes = head_config_of(head, confidence)
+    if not isinstance(sizes, MarkovHeadConfig):
+        raise CheckpointError(f"drafter {folder}: only Markov heads have folders of their own")
+    reference = BackboneRef.to(place)
+    if folder.resolve().parent != place.resolve().parent:
+        raise CheckpointError(f"drafter {folder}: must lie beside its backbone {place}")
+    stored = _tensors(_prefixed(head, confidence))
+    tensors = {key: value.detach().to("cpu", dtype).contiguous() for key, value in stored.items()}
+    fitting = _fresh(replace(read_config(place), head=sizes))
+    check_tensors(folder, tensors, _shapes(_tensors(_prefixed(fitting.head, fitting.confidence))))
+    write_tensors(folder, tensors)
+    own = {"architectures": [DEEPSPEC], "backbone": reference.to_json(), **sizes.to_json()}
+    _write_config(folder, own, next(iter(tensors.values())).dtype)
+
+
+def head_config_of(
+    head: Head | None, confidence: ConfidenceHead | None = None
+) -> HeadConfig | None:
+    """What a `config.json` says about these modules."""
+    if head is None:
+        return None
+    if isinstance(head, GRUHead):
+        return head.config
+    reads_token = confidence is not None and confidence.rank > 0
+    return MarkovHeadConfig(head.rank, head.head_type, confidence is not None, reads_token)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The modules of a checkpoint."""
+
+    backbone: DFlashBackbone
+    head: Head | None
+    confidence: ConfidenceHead | None
+
+    def prefixed(self) -> Iterator[tuple[str, nn.Module]]:
+        """(prefix of its tensors, module)."""
+        yield "", self.backbone
+        yield from _prefixed(self.head, self.confidence)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return _tensors(self.prefixed())
+
+
+def _prefixed(
+    head: Head | None, confidence: ConfidenceHead | None
+) -> Iterator[tuple[str, nn.Module]]:
+    for module in (head, confidence):
+        if module is not None:
+            yield module.key_prefix, module
+
+
+def _tensors(parts: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
+    return {
+        prefix + key: value
+        for prefix, module in parts
+        for key, value in module.state_dict().items()
+    }
+
+
+def _fresh(config: DFlashConfig) -> _Parts:
+    """The modules of a config, without memory for their weights."""
+    with torch.device("meta"):
+        backbone = DFlashBackbone(config)
+        head = make_head(config.head, config.hidden_size, config.vocab_size)
+        return _Parts(backbone, head, make_confidence(config.head, config.hidden_size))
+
+
+def _stored(folder: Path, config: DFlashConfig) -> tuple[dict[str, Tensor], list[Path]]:
+    """The checked tensors behind `config`, and the files they come from."""
+    reference = reference_in(read_json(folder))
+    files, tensors, parts = weight_files(folder), read_tensors(folder), _fresh(config)
+    if reference is None:
+        tables = config.layout == DEEPSPEC and (EMBED in tensors or LM_HEAD in tensors)
+        check_tensors(folder, tensors, _whole(config, parts, tables=tables))
+        return tensors, files
+    check_tensors(folder, tensors, _shapes(_tensors(_prefixed(parts.head, parts.confidence))))
+    try:
+        place = reference.check(folder)
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
+    shared, more = _stored(place, read_config(place))
+    return shared | tensors, [*more, *files]
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {key: value.shape for key, value in tensors.items()}
+
+
+def _whole(config: DFlashConfig, parts: _Parts, *, tables: bool) -> dict[str, torch.Size]:
+    """What a folder with a backbone must hold."""
+    shapes = _shapes(parts.tensors())
+    if tables:
+        shapes |= dict.fromkeys(
+            (EMBED, LM_HEAD), torch.Size([config.vocab_size, config.hidden_size])
+        )
+    if config.draft_vocab_size is not None:
+        shapes[RESTRICTION] = torch.Size([config.vocab_size])
+    return shapes
+
+
+def _write_config(folder: Path, values: dict[str, Any], dtype: torch.dtype) -> None:
+    text = values | {"dtype": str(dtype).removeprefix("torch.")}
+    (folder / "config.json").write_text(
+        json.dumps(text, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+    )

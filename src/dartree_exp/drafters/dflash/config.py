@@ -1,0 +1,339 @@
+"""What a DFlash-family `config.json` says, checked once and kept in one dataclass (torch-free).
+
+Two released layouts, both a Qwen3 configuration with additions. z-lab DFlash and Domino:
+`block_size`, `num_target_layers` and a `dflash_config` section. DeepSpec's DSpark and DFlash:
+everything at the top level. A third is ours: a folder with a head alone, which names the folder of
+its backbone (`backbone_ref.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from dartree_exp.drafters.dflash.backbone_ref import reference_in
+from dartree_exp.drafters.heads.config import HeadConfig, MarkovHeadConfig, read_head
+from dartree_exp.drafters.values import (
+    SIZES,
+    CheckpointError,
+    check_integer,
+    check_size,
+    flag,
+    integers,
+    positive,
+    section,
+    shown,
+    texts,
+)
+from dartree_exp.records.reading import UnreadableError, read_object
+
+DFLASH, DEEPSPEC = "DFlashDraftModel", "Qwen3DSparkModel"
+ARCHITECTURES = (DFLASH, "DominoDraftModel", DEEPSPEC)
+
+
+@dataclass(frozen=True)
+class DFlashConfig:
+    """Shape and conventions of one drafter.
+
+    `shift_label` is the slot layout: true = anchor-first (slot k predicts root + k + 1,
+    `block_size` drafts), false = fill-in (slot k predicts root + k, slot 0 unused, `block_size` - 1
+    drafts). `layout` says whose `config.json` it is: `DFlashDraftModel` (also Domino) or
+    `Qwen3DSparkModel`. `draft_vocab_size` is the number of target ids the drafting softmax is
+    restricted to, None = all of them.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    block_size: int
+    mask_token_id: int
+    target_layer_ids: tuple[int, ...]
+    num_target_layers: int
+    shift_label: bool
+    rope_theta: float = 1_000_000.0
+    rms_norm_eps: float = 1e-6
+    max_position_embeddings: int = 40960
+    head: HeadConfig | None = None
+    draft_vocab_size: int | None = None
+    layout: str = DFLASH
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in SIZES and value is not None:
+                check_size(field.name, value)
+        check_integer("mask_token_id", self.mask_token_id)
+        positive("rope_theta", self.rope_theta)
+        positive("rms_norm_eps", self.rms_norm_eps)
+        if self.block_size < 2 - self.shift_label:
+            raise CheckpointError(
+                f"block_size = {self.block_size}: leaves no draft with shift_label "
+                f"{self.shift_label}"
+            )
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise CheckpointError(
+                f"num_attention_heads = {self.num_attention_heads}: must be a multiple of "
+                f"num_key_value_heads = {self.num_key_value_heads}"
+            )
+        if self.head_dim % 2:
+            raise CheckpointError(f"head_dim = {self.head_dim}: rotary positions need an even one")
+        if not 0 <= self.mask_token_id < self.vocab_size:
+            raise CheckpointError(
+                f"mask_token_id = {shown(self.mask_token_id)}: must lie in 0..vocab_size-1 = "
+                f"0..{self.vocab_size - 1}"
+            )
+        last = self.num_target_layers - 1
+        if not self.target_layer_ids or not all(-1 <= i < last for i in self.target_layer_ids):
+            # The output of the last decoder layer is refused: libraries hand it out normed, hooks
+            # hand it out raw.
+            raise CheckpointError(
+                f"target_layer_ids = {shown(list(self.target_layer_ids))}: at least one id, each "
+                f"in -1..{last - 1} "
+                f"for num_target_layers = {self.num_target_layers} (-1 = embeddings; the last "
+                "layer is not allowed)"
+            )
+        prefix = 0 if self.head is None else self.head.pure_draft_prefix_len
+        if not 0 <= prefix <= self.num_drafts:
+            raise CheckpointError(
+                f"pure_draft_prefix_len = {prefix}: must lie in 0..{self.num_drafts}"
+            )
+        if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
+            raise CheckpointError(
+                f"draft_vocab_size = {self.draft_vocab_size}: must lie in 1..{self.vocab_size}"
+            )
+
+    @property
+    def num_drafts(self) -> int:
+        """D, drafts per block: b in the anchor-first layout, b - 1 in the fill-in layout."""
+        return self.block_size if self.shift_label else self.block_size - 1
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> DFlashConfig:
+        """Parse a `config.json`; raises `CheckpointError` for anything missing, unknown or not
+        supported.
+        """
+        architecture = next(iter(texts(raw, "architectures")), None)
+        if architecture not in ARCHITECTURES:
+            raise CheckpointError(
+                f"architectures = {shown(raw.get('architectures'))}: allowed are "
+                f"{', '.join(ARCHITECTURES)}"
+            )
+        own = section(raw, "dflash_config")
+        _refuse_unsupported(raw, own)
+
+        def get(key: str, default: Any = None) -> Any:
+            return own[key] if own.get(key) is not None else raw.get(key, default)
+
+        def need(key: str) -> Any:
+            value = get(key)
+            if value is None:
+                raise CheckpointError(
+                    f"{key}: missing from config.json (top level and dflash_config)"
+                )
+            return value
+
+        projector = own.get("projector_type")
+        layers, target_layers = need("num_hidden_layers"), need("num_target_layers")
+        hidden, heads = need("hidden_size"), need("num_attention_heads")
+        for key, size in (
+            ("num_hidden_layers", layers),
+            ("num_target_layers", target_layers),
+            ("hidden_size", hidden),
+            ("num_attention_heads", heads),
+        ):
+            check_size(key, size)  # they are computed with below
+        ids = get("target_layer_ids")
+        head = read_head(projector, get, need)
+        return cls(
+            hidden_size=hidden,
+            intermediate_size=need("intermediate_size"),
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=need("num_key_value_heads"),
+            head_dim=hidden // heads if get("head_dim") is None else get("head_dim"),
+            vocab_size=need("vocab_size"),
+            block_size=need("block_size"),
+            mask_token_id=need("mask_token_id"),
+            target_layer_ids=integers(
+                "target_layer_ids",
+                default_target_layer_ids(layers, target_layers) if ids is None else ids,
+            ),
+            num_target_layers=target_layers,
+            shift_label=_slot_layout(raw, own, projector),
+            rope_theta=_rope_theta(raw),
+            rms_norm_eps=need("rms_norm_eps"),
+            max_position_embeddings=need("max_position_embeddings"),
+            head=head,
+            draft_vocab_size=get("draft_vocab_size"),
+            layout=DEEPSPEC
+            if architecture == DEEPSPEC or isinstance(head, MarkovHeadConfig)
+            else DFLASH,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The `config.json` of the released layout, the slot layout under every name that the
+        layout has for it.
+        """
+        own: dict[str, Any] = {
+            "mask_token_id": self.mask_token_id,
+            "target_layer_ids": list(self.target_layer_ids),
+        }
+        if self.layout == DEEPSPEC:
+            # `num_anchors` is read by DeepSpec's model class alone, and matters to its trainer
+            # alone; this is its default.
+            own |= {"num_anchors": 512, "markov_rank": 0, "enable_confidence_head": False}
+            own |= self.head.to_json() if self.head is not None else {}
+        else:
+            own |= {"shift_label": self.shift_label} | (
+                self.head.to_json() if self.head is not None else {}
+            )
+            own = {"dflash_config": own}
+        top: dict[str, Any] = own | {
+            "architectures": [self.layout],
+            "model_type": "qwen3",
+            "attention_bias": False,
+            "block_size": self.block_size,
+            "head_dim": self.head_dim,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "layer_types": ["full_attention"] * self.num_hidden_layers,
+            "max_position_embeddings": self.max_position_embeddings,
+            "num_attention_heads": self.num_attention_heads,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_key_value_heads": self.num_key_value_heads,
+            "num_target_layers": self.num_target_layers,
+            "rms_norm_eps": self.rms_norm_eps,
+            "rope_theta": self.rope_theta,
+            "sample_from_anchor": self.shift_label,
+            "tie_word_embeddings": False,
+            "vocab_size": self.vocab_size,
+        }
+        if self.draft_vocab_size is not None:
+            top["draft_vocab_size"] = self.draft_vocab_size
+        return top
+
+
+def read_config(folder: Path) -> DFlashConfig:
+    """The `config.json` of a checkpoint folder; raises `CheckpointError` naming the folder and the
+    reason.
+
+    For a folder with a head alone: its backbone's configuration with this head in place of the
+    backbone's own.
+    """
+    raw = read_json(folder)
+    try:
+        reference = reference_in(raw)
+        if reference is None:
+            return DFlashConfig.from_json(raw)
+        head, place = _head_alone(raw), reference.beside(folder)
+        if reference_in(read_json(place)) is not None:  # a chain of such folders might be a circle
+            raise CheckpointError(
+                f"backbone.folder = {reference.folder}: has a head alone, not a backbone"
+            )
+        return replace(read_config(place), head=head)
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
+
+
+def read_json(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a checkpoint folder as it is. Raises CheckpointError."""
+    try:
+        return read_object(folder / "config.json")
+    except UnreadableError as error:
+        raise CheckpointError(f"drafter {folder}: no readable config.json: {error}") from error
+
+
+def _head_alone(raw: dict[str, Any]) -> MarkovHeadConfig:
+    def need(key: str) -> Any:
+        if raw.get(key) is None:
+            raise CheckpointError(f"{key}: missing from config.json")
+        return raw[key]
+
+    head = read_head("dspark", raw.get, need)
+    assert isinstance(head, MarkovHeadConfig)  # read_head gives no other for this name
+    return head
+
+
+def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> list[int]:
+    """DFlash's rule where a config names no layers: the middle one for a one-layer drafter, else
+    evenly spaced from layer 1 to layer L - 3, rounded half to even.
+    """
+    if num_draft_layers == 1:
+        return [num_target_layers // 2]
+    step = (num_target_layers - 4) / (num_draft_layers - 1)
+    return [round(1 + i * step) for i in range(num_draft_layers)]
+
+
+def _slot_layout(raw: dict[str, Any], own: dict[str, Any], projector: Any) -> bool:
+    """True for anchor-first, false for fill-in. A wrong guess here costs nearly all acceptance
+    without any error.
+    """
+    found = {
+        key: place[key]
+        for key in ("sample_from_anchor", "shift_label")
+        for place in (raw, own)
+        if place.get(key) is not None
+    }
+    values = {flag(key, value) for key, value in found.items()}
+    if len(values) > 1:
+        raise CheckpointError(f"slot layout: {found} contradict each other")
+    if values:
+        return values.pop()
+    if projector is None and own and raw["architectures"][0] == DFLASH:
+        return False  # z-lab's DFlash defines its blocks so and has no key for it.
+    if raw["architectures"][0] == DEEPSPEC and raw.get("num_anchors") is not None and not own:
+        # So do DeepSpec's DSpark and "DFlash", told by a key that only DeepSpec writes; others use
+        # the name for both.
+        return True
+    raise CheckpointError(
+        "slot layout unknown: config.json has neither sample_from_anchor nor "
+        "dflash_config.shift_label "
+        "(true: slot k predicts root + k + 1; false: slot k predicts root + k); it is never "
+        "guessed, add the key"
+    )
+
+
+def _rope_theta(raw: dict[str, Any]) -> float:
+    """Rotary base from `rope_theta` (transformers 4) or `rope_parameters` (transformers 5); plain
+    rotary only.
+    """
+    parameters = section(raw, "rope_parameters")
+    for name, spec in (
+        ("rope_parameters", parameters),
+        ("rope_scaling", section(raw, "rope_scaling")),
+    ):
+        kind = spec.get("rope_type", spec.get("type", "default"))
+        if kind != "default":
+            raise CheckpointError(f"{name}.rope_type = {shown(kind)}: only 'default' is supported")
+    theta = parameters.get("rope_theta", raw.get("rope_theta"))
+    if theta is None:
+        raise CheckpointError(
+            "rope_theta: missing from config.json (top level and rope_parameters)"
+        )
+    return positive("rope_theta", theta)
+
+
+def _refuse_unsupported(raw: dict[str, Any], own: dict[str, Any]) -> None:
+    """Variants that would load and draft wrongly are refused."""
+    kinds = set(texts(raw, "layer_types") or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise CheckpointError(
+            f"layer_types = {shown(sorted(kinds))}: only full_attention is supported"
+        )
+    if raw.get("attention_bias"):
+        raise CheckpointError("attention_bias = true: only false is supported")
+    if raw.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"hidden_act = {shown(raw['hidden_act'])}: only 'silu' is supported")
+    if raw.get("quantization_config"):
+        raise CheckpointError("quantization_config: quantised weights are not read")
+    for name in ("use_bias_gate", "use_bias_norm"):
+        if own.get(name):
+            raise CheckpointError(
+                f"dflash_config.{name} = true: this old head variant is not supported"
+            )

@@ -1,0 +1,192 @@
+"""The DFlash draft backbone (arXiv 2602.06036): a few decoder layers that read the target's hidden
+states as context and fill a whole block of tokens in one pass. Parameter names are those of the
+released checkpoints.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dartree_exp.drafters.dflash.cache import DraftCache
+from dartree_exp.drafters.dflash.config import DFlashConfig
+
+Rotary = tuple[Tensor, Tensor]
+
+
+class DFlashBackbone(nn.Module):
+    """Block-parallel drafter without embedding and vocabulary head: it borrows both from the
+    target.
+    """
+
+    def __init__(self, config: DFlashConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden = config.hidden_size
+        self.fc = nn.Linear(len(config.target_layer_ids) * hidden, hidden, bias=False)
+        self.hidden_norm = RMSNorm(hidden, config.rms_norm_eps)
+        self.layers = nn.ModuleList(
+            DFlashLayer(config, index) for index in range(config.num_hidden_layers)
+        )
+        self.norm = RMSNorm(hidden, config.rms_norm_eps)
+
+    def new_cache(self, batch: int = 1) -> DraftCache:
+        """An empty cache in the backbone's dtype and on its device."""
+        c, weight = self.config, self.fc.weight
+        return DraftCache(
+            c.num_hidden_layers,
+            c.num_key_value_heads,
+            c.head_dim,
+            batch=batch,
+            dtype=weight.dtype,
+            device=weight.device,
+        )
+
+    def forward(
+        self,
+        features: Tensor,
+        block_embeds: Tensor,
+        context_positions: Tensor,
+        block_positions: Tensor,
+        mask: Tensor | None = None,
+        cache: DraftCache | None = None,
+    ) -> Tensor:
+        """Final-normed hidden states [batch, Q, H] of the block slots.
+
+        features: [batch, C, n*H], the target's tapped hidden states of the C new context tokens,
+        layers concatenated. block_embeds: [batch, Q, H], embeddings of root and mask tokens; in
+        training many blocks, concatenated. context_positions, block_positions: int64 [batch or 1,
+        C] and [batch or 1, Q], absolute. mask: additive float [batch, 1, Q, C + Q] over keys
+        [context; all blocks], in the backbone's dtype; None lets every slot see all context and the
+        whole block. Not together with a cache. cache: context of earlier calls; the C new rows are
+        appended to it, the block's are not kept.
+        """
+        if mask is not None and cache is not None:
+            raise ValueError(
+                "mask and cache: give one of them; a cached call is always one unmasked block"
+            )
+        context = self.hidden_norm(self.fc(features))
+        rotary = rotary_table(
+            torch.cat([context_positions, block_positions], dim=1), self.config, block_embeds.dtype
+        )
+        if cache is not None:
+            cache.reserve(features.shape[1] + block_embeds.shape[1])
+        x = block_embeds
+        for layer in self.layers:
+            x = layer(x, context, rotary, mask, cache)
+        if cache is not None:
+            cache.length += features.shape[1]
+        return self.norm(x)
+
+
+class DFlashLayer(nn.Module):
+    """One decoder layer; only the block goes through its residual stream, the context enters as
+    keys and values.
+    """
+
+    def __init__(self, config: DFlashConfig, index: int) -> None:
+        super().__init__()
+        self.self_attn = DFlashAttention(config, index)
+        self.mlp = SwiGLU(config.hidden_size, config.intermediate_size)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor,
+        rotary: Rotary,
+        mask: Tensor | None,
+        cache: DraftCache | None,
+    ) -> Tensor:
+        # The context skips input_layernorm: it was normed once, by hidden_norm, for all layers.
+        x = x + self.self_attn(self.input_layernorm(x), context, rotary, mask, cache)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class DFlashAttention(nn.Module):
+    """Queries from the block, keys and values from [context; block]; per-head RMS norm on both,
+    then rotary.
+    """
+
+    def __init__(self, config: DFlashConfig, index: int) -> None:
+        super().__init__()
+        self.index = index
+        self.head_dim = config.head_dim
+        hidden, queries = config.hidden_size, config.num_attention_heads * config.head_dim
+        shared = config.num_key_value_heads * config.head_dim
+        self.q_proj = nn.Linear(hidden, queries, bias=False)
+        self.k_proj = nn.Linear(hidden, shared, bias=False)
+        self.v_proj = nn.Linear(hidden, shared, bias=False)
+        self.o_proj = nn.Linear(queries, hidden, bias=False)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+
+    def forward(
+        self,
+        h: Tensor,
+        context: Tensor,
+        rotary: Rotary,
+        mask: Tensor | None,
+        cache: DraftCache | None,
+    ) -> Tensor:
+        source = torch.cat([context, h], dim=1)
+        cos, sin = rotary
+        slots = h.shape[1]
+        q = rotate(self.q_norm(self._heads(self.q_proj(h))), cos[:, :, -slots:], sin[:, :, -slots:])
+        k = rotate(self.k_norm(self._heads(self.k_proj(source))), cos, sin)
+        v = self._heads(self.v_proj(source))
+        if cache is not None:
+            k, v = cache.write(self.index, k, v)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight; statistics in float32 at least, whatever the dtype of x."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+def rotary_table(positions: Tensor, config: DFlashConfig, dtype: torch.dtype) -> Rotary:
+    """cos and sin [batch, 1, L, head_dim] in `dtype` for int64 positions [batch, L].
+
+    Angles are float32 at least; no buffer holds the frequencies, since `module.to(bfloat16)` would
+    round a buffer.
+    """
+    wide = torch.promote_types(dtype, torch.float32)
+    steps = (
+        torch.arange(0, config.head_dim, 2, dtype=wide, device=positions.device) / config.head_dim
+    )
+    angles = positions.to(wide)[:, None, :, None] * config.rope_theta**-steps
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of x [batch, heads, L, head_dim], halves convention."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-second, first], dim=-1) * sin

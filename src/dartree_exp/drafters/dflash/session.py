@@ -1,0 +1,132 @@
+"""A trained drafter at work: backbone and head bound to the target's embedding and vocabulary
+head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.dflash.fit import check_fit
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.drafter import Draws
+from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.head import CorrectionHead, Head
+from dartree_exp.models.digests import digest_of_files
+
+if TYPE_CHECKING:
+    from dartree_exp.engines.target import Target
+
+
+class DFlashDrafter:
+    """DFlash; Domino with a GRU head, DSpark with a Markov head (arXiv 2602.06036, 2605.29707,
+    2607.05147).
+
+    See `drafter.Drafter`.
+
+    vocab_ids: int64 [Vd], ascending target ids the drafting softmax is restricted to; None = the
+    whole vocabulary. Backbone and head may live in another dtype than the target; logits are
+    computed in the target's. Raises CheckpointError where the checkpoint does not fit the target.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        backbone: DFlashBackbone,
+        head: Head | None = None,
+        vocab_ids: Tensor | None = None,
+        weight_files: Sequence[Path] = (),
+        confidence: ConfidenceHead | None = None,
+    ) -> None:
+        config = backbone.config
+        check_fit(config, target)
+        self.name = name
+        self.num_drafts = config.num_drafts
+        self.block_size = config.block_size
+        self.target_layer_ids = config.target_layer_ids
+        self.max_positions = config.max_position_embeddings
+        self._weight_files = tuple(weight_files)
+        self.backbone = backbone
+        self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
+        self.head: CorrectionHead | None = (
+            None if head is None else head.bind(target.embed_weight, self.vocab_ids)
+        )
+        self.confidence = confidence
+        self._embed = target.embed_weight
+        self._block = self._embed[[config.mask_token_id] * config.block_size].to(
+            backbone.fc.weight.dtype
+        )
+        # Rows of the restricted vocabulary are copied once; every round then reads only those.
+        self.lm_head = (
+            target.lm_head_weight
+            if self.vocab_ids is None
+            else target.lm_head_weight[self.vocab_ids]
+        )
+
+    def block_embeds(self, root: int) -> Tensor:
+        """Block input [b, H]: the root's embedding, then the mask token's in every other slot."""
+        embeds = self._block.clone()
+        embeds[0] = self._embed[root]
+        return embeds
+
+    @cached_property
+    def weights_sha256(self) -> str | None:
+        """Hex digest of the weight files, in order; None for modules that came from no file."""
+        if not self._weight_files:
+            return None
+        return digest_of_files(self._weight_files)
+
+    def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> DFlashSession:
+        return DFlashSession(self)
+
+
+class DFlashSession:
+    """Drafting of one prompt: the draft cache holds keys and values of every committed token before
+    the root.
+    """
+
+    def __init__(self, drafter: DFlashDrafter) -> None:
+        self._drafter = drafter
+        self.cache = drafter.backbone.new_cache()
+
+    @torch.no_grad()
+    def propose(self, features: Tensor | None, root: int, start: int) -> Block:
+        drafter, config = self._drafter, self._drafter.backbone.config
+        if features is None or self.cache.length + features.shape[0] != start:
+            got = "none" if features is None else features.shape[0]
+            raise ValueError(
+                f"drafter {drafter.name}: features of {start - self.cache.length} tokens are "
+                "needed to reach position "
+                f"{start}, got {got}"
+            )
+        if start + config.block_size > config.max_position_embeddings:
+            raise ValueError(
+                f"drafter {drafter.name}: a block at position {start} passes "
+                "max_position_embeddings = "
+                f"{config.max_position_embeddings}"
+            )
+        embeds = drafter.block_embeds(root)
+        positions = torch.arange(
+            self.cache.length, start + config.block_size, device=embeds.device
+        )[None]
+        split = features.shape[0]
+        hidden = drafter.backbone(
+            features.to(embeds.dtype)[None],
+            embeds[None],
+            positions[:, :split],
+            positions[:, split:],
+            cache=self.cache,
+        )[0]
+        hidden = hidden[
+            config.block_size - config.num_drafts :
+        ]  # The fill-in layout has no use for the root's slot.
+        logits = F.linear(hidden.to(drafter.lm_head.dtype), drafter.lm_head).float()
+        return Block(hidden, logits, drafter.vocab_ids)

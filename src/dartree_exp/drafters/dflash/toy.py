@@ -1,0 +1,87 @@
+"""A tiny drafter for the toy target: the real backbone and heads with weights drawn from a seed,
+not trained.
+
+So every method runs without a download. Its drafts are nearly always wrong: times and acceptance on
+it mean nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.dflash.session import DFlashDrafter
+from dartree_exp.drafters.heads.confidence import bind_confidence, make_confidence
+from dartree_exp.drafters.heads.config import (
+    MARKOV_KINDS,
+    GRUHeadConfig,
+    HeadConfig,
+    MarkovHeadConfig,
+)
+from dartree_exp.drafters.heads.head import make_head
+from dartree_exp.models.toy import MASK_ID
+
+if TYPE_CHECKING:
+    from dartree_exp.engines.target import Target
+
+BLOCK, RANK = 6, 8
+
+
+def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafter:
+    """A drafter with 6 drafts a block; its head is `head`, one of `config.schema.HEADS`; Markov
+    heads have a confidence head.
+
+    The backbone's weights depend on the seed alone, so that a change of the head changes nothing
+    else.
+    """
+    sizes = _head_config(head)
+    config = DFlashConfig(
+        hidden_size=target.hidden_size,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        vocab_size=target.vocab_size,
+        block_size=BLOCK,
+        mask_token_id=MASK_ID,
+        target_layer_ids=(1,),
+        num_target_layers=target.num_layers,
+        shift_label=True,
+        max_position_embeddings=target.max_positions,
+        head=sizes,
+    )
+    backbone = DFlashBackbone(config)
+    correction = make_head(sizes, config.hidden_size, config.vocab_size)
+    confidence = bind_confidence(make_confidence(sizes, config.hidden_size), correction)
+    for module in (backbone, correction, confidence):
+        if module is not None:
+            _fill(module, seed)
+            module.requires_grad_(False).to(target.device, target.dtype)
+    return DFlashDrafter(name, target, backbone, correction, confidence=confidence)
+
+
+def _head_config(head: str) -> HeadConfig | None:
+    if head == "none":
+        return None
+    if head == "gru":
+        return GRUHeadConfig(emb_dim=RANK, gru_hidden_dim=RANK, pure_draft_prefix_len=1)
+    released = {kind: name for name, kind in MARKOV_KINDS.items()}
+    return MarkovHeadConfig(RANK, released[head], True, True)
+
+
+@torch.no_grad()
+def _fill(module: nn.Module, seed: int) -> None:
+    """Norms 1, everything else normal(0, 1 / fan-in), drawn in the order of the parameters'
+    names.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in sorted(module.named_parameters()):
+        if "norm" in name:
+            weight.fill_(1.0)
+        else:
+            weight.copy_(torch.randn(weight.shape, generator=generator) / weight.shape[-1] ** 0.5)

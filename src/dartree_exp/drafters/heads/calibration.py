@@ -1,0 +1,75 @@
+"""The temperatures of a confidence head, one a depth: a small JSON file beside its weights.
+
+`training/calibrate.py` fits them and writes them where it is told; loading a drafter reads them
+where they exist.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION
+from dartree_exp.drafters.values import CheckpointError, positive
+from dartree_exp.models.digests import remembered_sha256
+from dartree_exp.models.weight_files import WEIGHTS
+from dartree_exp.records.files import write_json
+from dartree_exp.records.reading import UnreadableError, read_object
+
+
+def read_temperatures(folder: Path, depths: int) -> Tensor | None:
+    """Float32 [depths], or None for a folder without the file. Raises CheckpointError for a stale
+    or damaged one.
+    """
+    path = folder / CALIBRATION
+    if not path.exists():
+        return None
+    try:
+        stored = read_object(path)
+        digest = remembered_sha256(folder / WEIGHTS)
+    except (UnreadableError, OSError) as error:
+        raise CheckpointError(
+            f"drafter {folder}: {CALIBRATION} cannot be read ({error})"
+        ) from error
+    values = stored.get("temperatures")
+    if not isinstance(values, list) or len(values) != depths:
+        raise CheckpointError(
+            f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers"
+        )
+    temperatures = torch.tensor(
+        [positive("temperatures", value) for value in values], dtype=torch.float32
+    )
+    if not bool(
+        (temperatures > 0).all() and temperatures.isfinite().all()
+    ):  # after rounding to float32
+        raise CheckpointError(
+            f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers"
+        )
+    if stored.get("weights_sha256") != digest:
+        raise CheckpointError(
+            f"drafter {folder}: {CALIBRATION} was made for other weights; remove it (and calibrate "
+            "again)"
+        )
+    return temperatures
+
+
+def write_temperatures(
+    path: Path, folder: Path, temperatures: list[float], report: dict[str, Any]
+) -> None:
+    """Write the temperatures of the drafter in `folder` to a file. report: how they were fitted and
+    what they changed.
+
+    Loading the drafter reads them once the file is `calibration.json` in its folder. Raises
+    RecordError.
+    """
+    write_json(
+        path,
+        {
+            "temperatures": temperatures,
+            "weights_sha256": remembered_sha256(folder / WEIGHTS),
+            **report,
+        },
+    )

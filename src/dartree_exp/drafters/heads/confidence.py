@@ -1,0 +1,76 @@
+"""DSpark's confidence head (arXiv 2607.05147): how likely a draft is accepted, given that all
+before it were.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dartree_exp.drafters.heads.config import HeadConfig, MarkovHeadConfig
+from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.heads.markov import MarkovHead
+
+
+class ConfidenceHead(nn.Module):
+    """logit = proj [h ; W1[x]], h the hidden state of the draft's slot, x the token before it; or
+    proj h (rank 0).
+
+    W1 is the Markov head's: call `bind` before use where rank > 0.
+    """
+
+    key_prefix = "confidence_head."
+
+    def __init__(self, hidden_size: int, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+        self.proj = nn.Linear(hidden_size + rank, 1)
+        # Plain attributes: W1 belongs to the Markov head, temperatures to a file of their own.
+        self._tokens: tuple[Tensor, ...] = ()
+        self.temperatures: Tensor | None = (
+            None  # float32 [D], see `training/calibrate.py`; None: as trained
+        )
+
+    def bind(self, head: MarkovHead) -> ConfidenceHead:
+        """Read W1 of `head`; returns self."""
+        self._tokens = (head.markov_w1.weight,)
+        return self
+
+    def forward(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """Logits [...] for hidden [..., H] and int64 ids [...] of the tokens before; no gradient
+        reaches either.
+        """
+        hidden = hidden.detach().to(self.proj.weight.dtype)
+        if self.rank:
+            if not self._tokens:
+                raise RuntimeError("ConfidenceHead: call bind(head) with the Markov head first")
+            hidden = torch.cat([hidden, F.embedding(previous, self._tokens[0].detach())], dim=-1)
+        return self.proj(hidden).squeeze(-1)
+
+    def probability(self, hidden: Tensor, previous: Tensor, depth: Tensor) -> Tensor:
+        """Float32 [N] for hidden [N, H] and previous int64 [N] of drafts at depth int64 [N],
+        calibrated if it can be.
+        """
+        logits = self(hidden, previous).float()
+        if self.temperatures is not None:
+            logits = logits / self.temperatures.to(logits.device)[depth - 1]
+        return torch.sigmoid(logits)
+
+
+def make_confidence(config: HeadConfig | None, hidden_size: int) -> ConfidenceHead | None:
+    """The confidence head a config asks for, freshly initialised."""
+    if not isinstance(config, MarkovHeadConfig) or not config.enable_confidence_head:
+        return None
+    return ConfidenceHead(
+        hidden_size, config.markov_rank if config.confidence_head_with_markov else 0
+    )
+
+
+def bind_confidence(confidence: ConfidenceHead | None, head: Head | None) -> ConfidenceHead | None:
+    """`confidence`, reading W1 of `head`, which is the Markov head it was stored or is trained
+    with.
+    """
+    if confidence is not None and isinstance(head, MarkovHead):
+        confidence.bind(head)
+    return confidence

@@ -1,0 +1,207 @@
+"""Domino's correction head: a GRU over the path (arXiv 2605.29707)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.heads.config import GRUHeadConfig
+from dartree_exp.drafters.heads.output_rows import OutputRows
+
+
+class PrefixGRU(nn.Module):
+    """One GRU layer without biases, gates in the order r, z, n; parameter names as in
+    torch.nn.GRU.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.weight_ih_l0 = nn.Parameter(torch.empty(3 * width, inputs))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(3 * width, width))
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -(width**-0.5), width**-0.5)
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Input part [..., 3G] of the gates for inputs [..., H]; it needs no state, so whole blocks
+        go at once.
+        """
+        return F.linear(inputs, self.weight_ih_l0)
+
+    def step(self, read: Tensor, state: Tensor) -> Tensor:
+        """Next state [N, G] from `read` [N, 3G] and state [N, G]."""
+        # Few calls: both sigmoid gates in one, splits, fused multiply-adds. A depth of a draft tree
+        # has a dozen rows, so that on a CPU call overhead is half of this function.
+        width = state.shape[-1]
+        read_gates, read_new = read.split([2 * width, width], dim=-1)
+        gates, new = F.linear(state, self.weight_hh_l0).split([2 * width, width], dim=-1)
+        reset, update = torch.sigmoid(read_gates + gates).chunk(2, dim=-1)
+        new = torch.tanh(torch.addcmul(read_new, reset, new))
+        return torch.lerp(new, state, update)
+
+
+@dataclass(frozen=True)
+class GRUTables:
+    """Per-round tables of the GRU head."""
+
+    slots: tuple[Tensor, ...]  # per depth [E], the slot part of the split projection
+    state_weight: Tensor  # [E, G], contiguous: the state part
+    output: OutputRows
+
+
+class GRUHead(nn.Module):
+    """correction = W2 silu(W1 [z ; s]), z the slot's hidden, s a GRU over the path.
+
+    W1 is used in two parts, W1 [z ; s] = W1z z + W1s s, so that the slot part is one product per
+    round. The GRU reads rows of the target's embedding table: call `bind` first.
+    """
+
+    key_prefix = ""
+    output_key = "embed_proj.2.weight"
+    reads_block = False
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocab_size: int,
+        gru_hidden_dim: int,
+        emb_dim: int,
+        pure_draft_prefix_len: int,
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.gru_hidden_dim = gru_hidden_dim
+        self.emb_dim = emb_dim
+        self.pure_draft_prefix_len = pure_draft_prefix_len
+        self.prefix_gru = PrefixGRU(hidden_size, gru_hidden_dim)
+        self.embed_proj = nn.Sequential(
+            nn.Linear(hidden_size + gru_hidden_dim, emb_dim, bias=False),
+            nn.SiLU(),
+            nn.Linear(emb_dim, vocab_size, bias=False),
+        )
+        # Plain attributes, so that what belongs to the target is neither a parameter nor in the
+        # state dict.
+        self._embed: tuple[Tensor, ...] = ()
+        self._table: tuple[Tensor, Tensor] | None = None
+        self._tabulated: frozenset[int] = frozenset()
+        self._drafted: Tensor | None = None  # [Vd, E], output rows of the ids that are drafted
+
+    @torch.no_grad()
+    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> GRUHead:
+        """Use the target's embedding table [V, H]; returns self. Bind again after the head's
+        weights changed.
+
+        vocab_ids: int64 [Vd], the only ids that `advance` will be given. W_ih times their
+        embeddings is then tabulated ([Vd, 3G]), since on one CPU core that product is two thirds of
+        a depth's GRU step (0.3 of 0.5 ms, 12 nodes). A whole vocabulary is not tabulated: 0.9 GB on
+        Qwen3-8B, where a GPU does not notice the product.
+        """
+        self._embed, self._table, self._tabulated, self._drafted = (
+            (embed_weight,),
+            None,
+            frozenset(),
+            None,
+        )
+        if vocab_ids is not None:
+            # In float32: a table is worth its exactness, and bfloat16 products are slow on CPUs
+            # without AMX.
+            wide = torch.promote_types(self.output.dtype, torch.float32)
+            rows = F.linear(embed_weight[vocab_ids].to(wide), self.prefix_gru.weight_ih_l0.to(wide))
+            # Other ids point past the table, so that they fail instead of reading a wrong row.
+            place = torch.full_like(embed_weight[:, 0], vocab_ids.numel(), dtype=torch.int64)
+            place[vocab_ids] = torch.arange(vocab_ids.numel(), device=place.device)
+            self._table, self._tabulated = (
+                (rows.to(self.output.dtype), place),
+                frozenset(vocab_ids.tolist()),
+            )
+            self._drafted = self.output[vocab_ids]
+        return self
+
+    def start(self, root: int) -> Tensor:
+        token = torch.tensor([root], device=self.output.device)
+        if self._table is not None and root in self._tabulated:
+            read = self._table[0][self._table[1][token]]
+        else:  # the target may say what the drafter never does
+            read = self._read(token)
+        return self.prefix_gru.step(read, self._zero_state(1))
+
+    def prepare(self, block: Block, candidate_ids: Tensor) -> GRUTables:
+        slots = F.linear(block.hidden.to(self.output.dtype), self._w_slot)
+        return GRUTables(
+            slots.unbind(),
+            self._w_state.contiguous(),
+            OutputRows.of(self.output, candidate_ids, self._drafted),
+        )
+
+    def correction(self, prepared: GRUTables, state: Tensor, depth: int) -> Tensor:
+        if depth <= self.pure_draft_prefix_len:
+            return state.new_zeros(state.shape[0], prepared.output.count)
+        code = F.silu(torch.addmm(prepared.slots[depth - 1], state, prepared.state_weight.t()))
+        return prepared.output.product(code, depth)
+
+    def advance(
+        self, prepared: GRUTables, state: Tensor, depth: int, parent: Tensor, token: Tensor
+    ) -> Tensor:
+        if self._table is None:
+            return self.prefix_gru.step(self._read(token), state.index_select(0, parent))
+        rows, place = self._table
+        read = rows.index_select(0, place.index_select(0, token))
+        return self.prefix_gru.step(read, state.index_select(0, parent))
+
+    def states(self, token_embeds: Tensor) -> Tensor:
+        """States [n, D, G] of teacher tokens: entry j has read y_0 (the anchor) .. y_j.
+        token_embeds: [n, D, H].
+        """
+        read = self.prefix_gru.read(token_embeds)
+        state = read.new_zeros(read.shape[0], self._w_state.shape[1])
+        states = []
+        for j in range(read.shape[1]):
+            state = self.prefix_gru.step(read[:, j], state)
+            states.append(state)
+        return torch.stack(states, dim=1)
+
+    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+        states = self.states(self._embedded(tokens))
+        depth = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+        if slots is not None:
+            states = states.gather(1, slots[..., None].expand(-1, -1, states.shape[-1]))
+            depth = depth[slots]
+        code = F.silu(F.linear(hidden, self._w_slot) + F.linear(states, self._w_state))
+        return code * (depth > self.pure_draft_prefix_len)[..., None]
+
+    def forward(self, hidden: Tensor, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
+        return F.linear(
+            self.codes(hidden, tokens), self.output if columns is None else self.output[columns]
+        )
+
+    @property
+    def config(self) -> GRUHeadConfig:
+        return GRUHeadConfig(self.emb_dim, self.gru_hidden_dim, self.pure_draft_prefix_len)
+
+    @property
+    def output(self) -> nn.Parameter:
+        return self.embed_proj[2].weight
+
+    @property
+    def _w_slot(self) -> Tensor:
+        return self.embed_proj[0].weight[:, : self.hidden_size]
+
+    @property
+    def _w_state(self) -> Tensor:
+        return self.embed_proj[0].weight[:, self.hidden_size :]
+
+    def _zero_state(self, rows: int) -> Tensor:
+        return self.output.new_zeros(rows, self._w_state.shape[1])
+
+    def _read(self, token: Tensor) -> Tensor:
+        return self.prefix_gru.read(self._embedded(token))
+
+    def _embedded(self, token: Tensor) -> Tensor:
+        if not self._embed:
+            raise RuntimeError(
+                "GRUHead: call bind(embed_weight) with the target's embedding table first"
+            )
+        return self._embed[0][token].to(self.output.dtype)

@@ -1,0 +1,221 @@
+"""DSpark's correction heads (arXiv 2607.05147): a low-rank bias from the token before, vanilla,
+gated or recurrent.
+
+x is the token before the predicted one (the root at depth 1), h the slot's hidden state, e = W1[x].
+Every depth is corrected. A node's state holds e, so that a correction is one product with the
+candidates' rows of W2 and little else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.heads.config import MarkovHeadConfig
+from dartree_exp.drafters.heads.output_rows import OutputRows
+
+
+class MarkovHead(nn.Module):
+    """Vanilla: correction = W2 e. State: e [N, r].
+
+    W1 has a row for every id, since any token can come before; `output_size`: rows of W2, None = as
+    many.
+    """
+
+    key_prefix = "markov_head."
+    output_key = "markov_w2.weight"
+    reads_block = False
+    head_type = "vanilla"
+    pure_draft_prefix_len = 0
+
+    def __init__(
+        self, hidden_size: int, vocab_size: int, rank: int, output_size: int | None = None
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.rank = rank
+        self.markov_w1 = nn.Embedding(vocab_size, rank)
+        self.markov_w2 = nn.Linear(rank, output_size or vocab_size, bias=False)
+        self._drafted: Tensor | None = (
+            None  # a plain attribute: [Vd, r], rows of W2 of the ids that are drafted
+        )
+
+    @torch.no_grad()
+    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> MarkovHead:
+        """As `GRUHead.bind`; the target's embedding table is not read."""
+        self._drafted = None if vocab_ids is None else self.output[vocab_ids]
+        return self
+
+    def start(self, root: int) -> Tensor:
+        return self.markov_w1.weight[root][None]
+
+    def prepare(self, block: Block, candidate_ids: Tensor) -> OutputRows:
+        return OutputRows.of(self.output, candidate_ids, self._drafted)
+
+    def correction(self, prepared: OutputRows, state: Tensor, depth: int) -> Tensor:
+        return prepared.product(state, depth)
+
+    def advance(
+        self, prepared: object, state: Tensor, depth: int, parent: Tensor, token: Tensor
+    ) -> Tensor:
+        return self.markov_w1.weight.index_select(0, token)
+
+    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+        return self.markov_w1(tokens if slots is None else tokens.gather(1, slots))
+
+    def forward(self, hidden: Tensor, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
+        return F.linear(
+            self.codes(hidden, tokens), self.output if columns is None else self.output[columns]
+        )
+
+    @property
+    def output(self) -> nn.Parameter:
+        return self.markov_w2.weight
+
+
+@dataclass(frozen=True)
+class GateTables:
+    """Per-round tables of the gated head."""
+
+    slots: tuple[Tensor, ...]  # per depth [r], the hidden part of the gate, bias included
+    weight: Tensor  # [r, r], its other part, transposed
+    output: OutputRows
+
+
+class GatedMarkovHead(MarkovHead):
+    """correction = W2 (sigmoid(Wg [h ; e] + b) * e). State: e [N, r]."""
+
+    head_type = "gated"
+
+    def __init__(
+        self, hidden_size: int, vocab_size: int, rank: int, output_size: int | None = None
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, rank, output_size)
+        self.gate_proj = nn.Linear(hidden_size + rank, rank)
+
+    def prepare(self, block: Block, candidate_ids: Tensor) -> GateTables:  # type: ignore[override]
+        for_hidden, for_token = self.gate_proj.weight.split([self.hidden_size, self.rank], dim=1)
+        slots = F.linear(block.hidden.to(for_hidden.dtype), for_hidden, self.gate_proj.bias)
+        return GateTables(
+            slots.unbind(), for_token.t().contiguous(), super().prepare(block, candidate_ids)
+        )
+
+    def correction(self, prepared: GateTables, state: Tensor, depth: int) -> Tensor:  # type: ignore[override]
+        gate = torch.sigmoid(torch.addmm(prepared.slots[depth - 1], state, prepared.weight))
+        return prepared.output.product(gate * state, depth)
+
+    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+        e = super().codes(hidden, tokens, slots)
+        return (
+            torch.sigmoid(self.gate_proj(torch.cat([hidden.to(e.dtype), e], dim=-1)).to(e.dtype))
+            * e
+        )
+
+
+@dataclass(frozen=True)
+class RecurrentTables:
+    """Per-round tables of the recurrent head; the joint projection in parts: [gate, candidate] and
+    output.
+    """
+
+    update_slots: tuple[Tensor, ...]  # per depth [2r], hidden part, bias included
+    update_weight: Tensor  # [2r, 2r], state part, transposed
+    output_slots: tuple[Tensor, ...]  # per depth [r]
+    output_weight: Tensor  # [2r, r]
+    output: OutputRows
+
+
+class RecurrentMarkovHead(MarkovHead):
+    """(g, c, o) = Wj [s ; e ; h] + b; correction = W2 tanh(o); s' = sigmoid(g) s + (1 - sigmoid(g))
+    tanh(c), s = 0 at first.
+
+    State: [s ; e] [N, 2r]. s has read the slots up to the parent's own, so that `advance` needs the
+    depth.
+    """
+
+    head_type = "rnn"
+    reads_block = True
+
+    def __init__(
+        self, hidden_size: int, vocab_size: int, rank: int, output_size: int | None = None
+    ) -> None:
+        super().__init__(hidden_size, vocab_size, rank, output_size)
+        self.joint_proj = nn.Linear(2 * rank + hidden_size, 3 * rank)
+
+    def start(self, root: int) -> Tensor:
+        return F.pad(super().start(root), (self.rank, 0))
+
+    def prepare(self, block: Block, candidate_ids: Tensor) -> RecurrentTables:  # type: ignore[override]
+        for_state, for_hidden = self.joint_proj.weight.split(
+            [2 * self.rank, self.hidden_size], dim=1
+        )
+        slots = F.linear(block.hidden.to(for_hidden.dtype), for_hidden, self.joint_proj.bias)
+        update_slots, output_slots = slots.split([2 * self.rank, self.rank], dim=1)
+        update, output = for_state.split([2 * self.rank, self.rank])
+        rows = super().prepare(block, candidate_ids)
+        return RecurrentTables(
+            update_slots.unbind(),
+            update.t().contiguous(),
+            output_slots.unbind(),
+            output.t().contiguous(),
+            rows,
+        )
+
+    def correction(self, prepared: RecurrentTables, state: Tensor, depth: int) -> Tensor:  # type: ignore[override]
+        out = torch.addmm(prepared.output_slots[depth - 1], state, prepared.output_weight)
+        return prepared.output.product(out.tanh_(), depth)
+
+    def advance(  # type: ignore[override]
+        self, prepared: RecurrentTables, state: Tensor, depth: int, parent: Tensor, token: Tensor
+    ) -> Tensor:
+        state = state.index_select(0, parent)
+        update = torch.addmm(prepared.update_slots[depth - 1], state, prepared.update_weight)
+        return torch.cat(
+            [
+                self._step(update, state[:, : self.rank]),
+                super().advance(None, state, depth, parent, token),
+            ],
+            1,
+        )
+
+    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+        e = super().codes(hidden, tokens)
+        for_path, for_slot = self.joint_proj.weight.split(
+            [self.rank, self.rank + self.hidden_size], dim=1
+        )
+        read = F.linear(
+            torch.cat([e, hidden.to(e.dtype)], dim=-1), for_slot, self.joint_proj.bias
+        ).to(e.dtype)
+        state = torch.zeros_like(e[:, 0])
+        codes = []
+        for j in range(e.shape[1]):
+            joint = read[:, j] + F.linear(state, for_path).to(e.dtype)
+            codes.append(torch.tanh(joint[:, 2 * self.rank :]))
+            state = self._step(joint, state)
+        block = torch.stack(codes, dim=1)
+        return (
+            block if slots is None else block.gather(1, slots[..., None].expand(-1, -1, self.rank))
+        )
+
+    def _step(self, joint: Tensor, state: Tensor) -> Tensor:
+        """s' [N, r] from the first 2r columns of the joint projection and s [N, r]."""
+        gate, candidate = joint[:, : self.rank], joint[:, self.rank : 2 * self.rank]
+        return torch.lerp(torch.tanh(candidate), state, torch.sigmoid(gate))
+
+
+MARKOV_HEADS: dict[str, type[MarkovHead]] = {
+    head.head_type: head for head in (MarkovHead, GatedMarkovHead, RecurrentMarkovHead)
+}
+
+
+def make_markov(
+    config: MarkovHeadConfig, hidden_size: int, vocab_size: int, output_size: int | None
+) -> MarkovHead:
+    """The head of a config, freshly initialised."""
+    return MARKOV_HEADS[config.markov_head_type](
+        hidden_size, vocab_size, config.markov_rank, output_size
+    )

@@ -1,0 +1,40 @@
+"""Drafts nothing: the loop then verifies a bare root, which is plain decoding through the
+speculative loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.drafter import Draws
+from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.head import CorrectionHead
+from dartree_exp.engines.target import Target
+
+
+class NoDrafter:
+    """The papers' AR baseline as a drafter (`method=ar`): blocks without drafts; its own session,
+    since it has no state.
+    """
+
+    name = "none"
+    num_drafts = block_size = 0
+    target_layer_ids: tuple[int, ...] = ()
+    head: CorrectionHead | None = None
+    confidence: ConfidenceHead | None = None
+    weights_sha256: str | None = None
+
+    def __init__(self, target: Target) -> None:
+        self.max_positions = target.max_positions
+        hidden = torch.empty(0, target.hidden_size, dtype=target.dtype, device=target.device)
+        self._block = Block(hidden, torch.empty(0, target.vocab_size, device=target.device), None)
+
+    def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> NoDrafter:
+        return self
+
+    def propose(self, features: Tensor | None, root: int, start: int) -> Block:
+        return self._block

@@ -1,0 +1,115 @@
+"""Drafters without weights, so that loops can be tested and shown without a trained one.
+
+`oracle` proposes what the target itself would emit, `random` seeded noise, `adversarial` anything
+but that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dartree_exp.config.schema import SCRIPTED_DRAFTERS
+from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.drafter import Draws
+from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.head import CorrectionHead
+
+if TYPE_CHECKING:
+    from dartree_exp.engines.target import Target
+
+# Finite, since drafting logits must be; e^-30 of the rest is far below any other path's
+# probability.
+CERTAIN = 30.0
+
+
+class ScriptedDrafter:
+    """One of `SCRIPTED_DRAFTERS`, bound to a target whose vocabulary it proposes from; see
+    `drafter.Drafter`.
+
+    No head, no taps; every depth of a block has its own logits [V] around zero, drawn from `seed`,
+    the prompt and the root's position. seed: any non-negative integer. Raises ValueError for
+    another kind or fewer than one draft.
+    """
+
+    head: CorrectionHead | None = None
+    confidence: ConfidenceHead | None = None
+    target_layer_ids: tuple[int, ...] = ()
+    weights_sha256: str | None = None
+
+    def __init__(self, kind: str, target: Target, num_drafts: int, seed: int = 0) -> None:
+        if kind not in SCRIPTED_DRAFTERS:
+            raise ValueError(
+                f"scripted drafter {kind!r}: allowed are {', '.join(SCRIPTED_DRAFTERS)}"
+            )
+        if num_drafts < 1:
+            raise ValueError(f"num_drafts = {num_drafts}: a scripted drafter needs at least 1")
+        self.name = kind
+        self.num_drafts = num_drafts
+        self.block_size = num_drafts
+        self.max_positions = target.max_positions
+        self.target = target
+        self.seed = seed
+
+    def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> ScriptedSession:
+        return ScriptedSession(self, prompt_ids, sampler)
+
+
+class ScriptedSession:
+    """Scripted drafting of one prompt. The target's own continuation is decoded ahead, as far as
+    proposals need it.
+    """
+
+    def __init__(
+        self, drafter: ScriptedDrafter, prompt_ids: Sequence[int], sampler: Draws | None
+    ) -> None:
+        self._drafter = drafter
+        text = ",".join(map(str, [drafter.seed, *prompt_ids]))
+        self._key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
+        knows_target = drafter.name != "random"
+        self._truth = Continuation(drafter.target, prompt_ids, sampler) if knows_target else None
+
+    def propose(self, features: Tensor | None, root: int, start: int) -> Block:
+        drafter, target = self._drafter, self._drafter.target
+        noise = torch.Generator().manual_seed(self._key + start)
+        logits = torch.randn(drafter.num_drafts, target.vocab_size, generator=noise)
+        if self._truth is not None:
+            for slot in range(drafter.num_drafts):
+                token = self._truth.token(start + slot + 1)
+                if token is not None:
+                    logits[slot, token] = CERTAIN if drafter.name == "oracle" else -CERTAIN
+        hidden = torch.zeros(
+            drafter.num_drafts, target.hidden_size, dtype=target.dtype, device=target.device
+        )
+        return Block(hidden, logits.to(target.device), None)
+
+
+class Continuation:
+    """What the target emits after a prompt by plain decoding, extended on demand."""
+
+    def __init__(self, target: Target, prompt_ids: Sequence[int], sampler: Draws | None) -> None:
+        self._target = target
+        self._sampler = sampler
+        self._first = len(prompt_ids)
+        limits = [limit for limit in (target.max_positions, target.window) if limit is not None]
+        self._cache = target.new_cache(min(limits))
+        self._ids: list[int] = []
+        self._append(target.prefill(list(prompt_ids), self._cache, ()).logits[-1])
+
+    def token(self, position: int) -> int | None:
+        """The token at an absolute position after the prompt, or None past the target's range."""
+        while len(self._ids) <= position - self._first:
+            if self._cache.length >= self._cache.capacity:
+                return None
+            self._append(self._target.step(self._ids[-1], self._cache))
+        return self._ids[position - self._first]
+
+    def _append(self, logits: Tensor) -> None:
+        if self._sampler is None:
+            self._ids.append(int(logits.argmax()))
+        else:
+            self._ids.append(self._sampler.choose(logits, self._first + len(self._ids)))

@@ -1,0 +1,186 @@
+"""One preallocated key/value cache per target, rewindable to any ancestor-closed set of rows.
+
+This is the only module that touches a cache class of transformers. Both generations of its
+interface are served (the `cache` / `past_key_values` rename of 5.24 is handled by `target.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from dartree_exp.errors import UserError
+
+
+class CacheOverflowError(RuntimeError):
+    """More rows were written than the cache was allocated for."""
+
+
+class _Layer(CacheLayerMixin):
+    """One layer's view [1, kv_heads, capacity, head_dim] of the shared storage; rows [0, length)
+    are valid.
+    """
+
+    is_sliding = False
+    is_croppable = False
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self.keys = keys
+        self.values = values
+        self.is_initialized = True
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the storage exists from the start."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object):
+        """Write the new rows in place and return views of the filled part, each [1, kv_heads,
+        length, head_dim].
+        """
+        start, end = self.length, self.length + key_states.shape[-2]
+        capacity = self.keys.shape[-2]
+        if end > capacity:
+            raise CacheOverflowError(f"target cache holds {capacity} rows, {end} are needed")
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
+        # Before 5.24 the argument was the tensor of cache positions.
+        new = query_length if isinstance(query_length, int) else query_length.shape[0]
+        return self.length + new, 0
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def get_max_length(self) -> int:
+        return self.keys.shape[-2]
+
+    get_max_cache_shape = get_max_length  # the name before 5.24
+
+
+class TargetCache:
+    """Preallocated cache for batch size 1.
+
+    Storage is one tensor [layers, 2 (key, value), 1, kv_heads, capacity, head_dim], so that a
+    commit is one gather.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"cache capacity must be at least 1, got {capacity}")
+        self.capacity = capacity
+        self._storage = torch.empty(
+            (layers, 2, 1, kv_heads, capacity, head_dim), dtype=dtype, device=device
+        )
+        self._layers = [_Layer(self._storage[i, 0], self._storage[i, 1]) for i in range(layers)]
+        self.library = Cache(layers=self._layers)
+
+    @property
+    def length(self) -> int:
+        """Rows that every layer holds."""
+        return self._layers[0].length
+
+    def reset(self) -> None:
+        """Forget all rows; the storage is kept."""
+        self._set_length(0)
+
+    def keep(self, prefix_length: int, rows: Tensor | Sequence[int] | None = None) -> None:
+        """Keep rows [0, prefix_length), then `rows`, compacted in place; the rest is forgotten.
+
+        rows: int64 [m], absolute indices within the cache, strictly ascending, each in
+        [prefix_length, length); they need not be contiguous (an accepted tree path seldom is). None
+        keeps the prefix only. Keys carry their rotary position already, so moving a row changes
+        nothing but its place: a row at depth d must end at index prefix_length + d' with the same
+        position it was computed for, which the caller's tree guarantees. Raises ValueError for a
+        prefix or rows out of range or order.
+        """
+        length = self.length
+        if not 0 <= prefix_length <= length:
+            raise ValueError(f"prefix_length {prefix_length} is outside the cache's {length} rows")
+        wanted = [] if rows is None else rows.tolist() if isinstance(rows, Tensor) else list(rows)
+        previous = prefix_length - 1
+        for row in wanted:
+            if not previous < row < length:
+                raise ValueError(
+                    f"rows {wanted} must ascend strictly within [{prefix_length}, {length})"
+                )
+            previous = row
+        # Rows that already lie where they belong are not copied: a chain's commit moves nothing.
+        settled = 0
+        while settled < len(wanted) and wanted[settled] == prefix_length + settled:
+            settled += 1
+        if moving := wanted[settled:]:
+            start = prefix_length + settled
+            index = torch.tensor(moving, device=self._storage.device)
+            # index_select copies first, so overlapping source and destination are safe.
+            self._storage[..., start : start + len(moving), :] = self._storage.index_select(
+                -2, index
+            )
+        self._set_length(prefix_length + len(wanted))
+
+    def _set_length(self, length: int) -> None:
+        for layer in self._layers:
+            layer.length = length
+
+
+class UnsupportedTargetError(UserError):
+    """A model this program cannot verify trees with; the message says why."""
+
+
+FAMILIES = ("llama", "qwen3")
+"""`model_type` values whose forward is known to take a 4-D mask, explicit positions and this cache.
+"""
+
+_UNSTABLE_ROPE = ("dynamic", "longrope")
+# Their frequencies depend on the longest input seen so far, so keys cached before and after a
+# threshold disagree.
+
+
+def check_rewindable(config: object) -> None:
+    """Refuse configurations whose cache cannot be rewound exactly or whose forward is unknown.
+
+    config: a transformers configuration. Raises UnsupportedTargetError with the reason.
+    """
+    family = getattr(config, "model_type", "?")
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    unknown = sorted(kinds - {"full_attention", "sliding_attention"})
+    if unknown:
+        raise UnsupportedTargetError(
+            f"target of type {family!r} has {', '.join(unknown)} layers: their recurrent state "
+            "cannot be rewound to an "
+            "accepted tree path exactly"
+        )
+    if family not in FAMILIES:
+        raise UnsupportedTargetError(
+            f"target of type {family!r} is not supported; supported: {', '.join(FAMILIES)}"
+        )
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type in _UNSTABLE_ROPE:
+        raise UnsupportedTargetError(
+            f"target uses {rope_type!r} rotary scaling: cached keys depend on the longest input "
+            "seen, so a rewound "
+            "cache is not a fresh one"
+        )
+
+
+def smallest_window(config: object) -> int | None:
+    """Smallest sliding window of any layer, None where every layer attends to all rows."""
+    if "sliding_attention" not in (getattr(config, "layer_types", None) or []):
+        return None
+    return int(getattr(config, "sliding_window", 0) or 0)

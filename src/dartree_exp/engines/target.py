@@ -1,0 +1,290 @@
+"""The target: a transformers causal language model behind five calls (prefill, score, step, verify,
+new_cache).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from dartree_exp.engines.cache import (
+    TargetCache,
+    UnsupportedTargetError,
+    check_rewindable,
+    smallest_window,
+)
+from dartree_exp.models.codec import Codec
+
+HALF = (torch.bfloat16, torch.float16)
+"""Dtypes in which the order of additions shows in the ids."""
+
+
+@dataclass
+class Forward:
+    """What one target forward yields for n rows.
+
+    logits: model dtype, [rows, V] (prefill: the last row only). features: model dtype [n, len(taps)
+    * H], the tapped layers' outputs side by side in the order asked for; None without taps.
+    """
+
+    logits: Tensor
+    features: Tensor | None
+
+
+class Target:
+    """Batch size 1, evaluation only. All tensors live on `device`; logits come in `dtype`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        name: str,
+        tokenizer: Codec,
+        eos_ids: Sequence[int],
+        weights_sha256: Callable[[], str],
+    ) -> None:
+        """model: a transformers `*ForCausalLM`. weights_sha256: called at most once, when the
+        digest is asked for.
+
+        Raises UnsupportedTargetError for a model whose cache cannot be rewound exactly.
+        """
+        config = model.config
+        check_rewindable(config)
+        self.name = name
+        self.tokenizer = tokenizer
+        self.eos_ids = tuple(int(i) for i in eos_ids)
+        self.vocab_size = int(config.vocab_size)
+        self.hidden_size = int(config.hidden_size)
+        self.num_layers = int(config.num_hidden_layers)
+        self.max_positions = int(config.max_position_embeddings)
+        self.window = smallest_window(config)
+        self._model = model.eval().requires_grad_(False)
+        self._backbone = model.model
+        self._head = model.lm_head
+        self._weights_sha256 = weights_sha256
+        self._kv_heads = int(config.num_key_value_heads)
+        self._head_dim = int(
+            getattr(config, "head_dim", None) or self.hidden_size // config.num_attention_heads
+        )
+        # transformers 5.24 renamed the keyword; the old one warns there and is the only one before.
+        known = inspect.signature(self._backbone.forward).parameters
+        self._cache_keyword = "cache" if "cache" in known else "past_key_values"
+        self._tapped: dict[int, Tensor] | None = None
+        self._hooked: set[int] = set()
+        self._row_invariant = False
+
+    @property
+    def row_invariant(self) -> bool:
+        """Whether attention accumulates in float64 and no product is computed over one row alone.
+
+        Set it to switch. On a machine that passes `verify.rows.self_test` a row's bits are then the
+        same alone, in a prompt and in any tree. Off, the library's fused attention runs: faster,
+        and rows differ by rounding.
+        """
+        return self._row_invariant
+
+    @row_invariant.setter
+    def row_invariant(self, on: bool) -> None:
+        from dartree_exp.engines.attention import ROW_INVARIANT
+
+        self._model.set_attn_implementation(ROW_INVARIANT if on else "sdpa")
+        self._row_invariant = on
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.lm_head_weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.lm_head_weight.device
+
+    @property
+    def embed_weight(self) -> Tensor:
+        """Input embedding [V, H]; the same tensor as `lm_head_weight` where the two are tied."""
+        return self._backbone.embed_tokens.weight
+
+    @property
+    def lm_head_weight(self) -> Tensor:
+        """Output projection [V, H]."""
+        return self._head.weight
+
+    def products(self) -> list[nn.Module]:
+        """One linear layer of every shape that a forward multiplies by, the head included."""
+        shapes = {
+            tuple(m.weight.shape): m for m in self._model.modules() if isinstance(m, nn.Linear)
+        }
+        return list(shapes.values())
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        """Hex digest that identifies the weights."""
+        return self._weights_sha256()
+
+    def new_cache(self, capacity: int) -> TargetCache:
+        """An empty cache for `capacity` rows (prompt, answer and the largest tree).
+
+        Raises UnsupportedTargetError where a sliding window is smaller than that: rows that left
+        the window cannot be told apart from rows that never entered once the cache is compacted.
+        """
+        if self.window is not None and capacity > self.window:
+            raise UnsupportedTargetError(
+                f"{self.name}: sliding window of {self.window} rows, {capacity} are needed; such a "
+                "cache cannot be "
+                "rewound exactly"
+            )
+        return TargetCache(
+            layers=self.num_layers,
+            kv_heads=self._kv_heads,
+            head_dim=self._head_dim,
+            capacity=capacity + self._row_invariant,  # the twin of a single row needs a place
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.no_grad()
+    def prefill(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int] = ()) -> Forward:
+        """Read `ids` causally after what the cache holds; logits of the last row only: [1, V].
+
+        Raises ValueError for no ids.
+        """
+        if not len(ids):
+            raise ValueError("prefill needs at least one token id")
+        hidden, features = self._read(ids, cache, taps)
+        return Forward(self._logits(hidden[-1:]), features)
+
+    @torch.no_grad()
+    def score(self, ids: Sequence[int], cache: TargetCache) -> Tensor:
+        """Read `ids` causally after what the cache holds: logits of every row, [len(ids), V]."""
+        return self._logits(self._read(ids, cache, ())[0])
+
+    @torch.no_grad()
+    def step(self, token: int, cache: TargetCache) -> Tensor:
+        """One token after what the cache holds: the lean autoregressive step. Returns logits
+        [V].
+        """
+        tokens = torch.tensor([[token]], dtype=torch.int64, device=self.device)
+        positions = torch.tensor([[cache.length]], dtype=torch.int64, device=self.device)
+        hidden, _ = self._run(tokens, positions, None, cache, ())
+        return self._logits(hidden)[0]
+
+    @torch.no_grad()
+    def verify(
+        self,
+        tokens: Tensor,
+        position_ids: Tensor,
+        mask: Tensor,
+        cache: TargetCache,
+        taps: Sequence[int] = (),
+    ) -> Forward:
+        """Read a tree of n tokens in one pass; all n rows enter the cache.
+
+        tokens: int64 [n]. position_ids: int64 [1, n] (root's position + depth; siblings share one).
+        mask: additive float [1, 1, n, cache.length + n] in the model's dtype, 0 where a row may
+        look, finfo.min elsewhere. Returns logits [n, V] and features [n, len(taps) * H]. Raises
+        ValueError for a boolean mask (silently wrong under eager attention) or one of the wrong
+        shape.
+        """
+        n = tokens.shape[0]
+        expected = (1, 1, n, cache.length + n)
+        if mask.dtype != self.dtype or tuple(mask.shape) != expected:
+            raise ValueError(
+                f"tree mask must be additive {self.dtype} of shape {expected}, got {mask.dtype} "
+                f"{tuple(mask.shape)}"
+            )
+        hidden, features = self._run(tokens[None], position_ids, mask, cache, taps)
+        return Forward(self._logits(hidden), features)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """The head's products, over two rows at least where rows must not depend on their
+        number.
+        """
+        if self._row_invariant and hidden.shape[0] == 1:
+            return self._head(hidden.expand(2, -1))[:1]
+        return self._head(hidden)
+
+    def _read(
+        self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
+        """`_run` of ids that follow what the cache holds, each seeing those before it."""
+        start = cache.length
+        tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
+        positions = torch.arange(start, start + len(ids), device=self.device)[None]
+        return self._run(tokens, positions, None, cache, taps)
+
+    def _run(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: TargetCache,
+        taps: Sequence[int],
+    ) -> tuple[Tensor, Tensor | None]:
+        """Backbone forward: final-normed hidden states [n, H], tapped features [n, len(taps) * H]
+        or None.
+        """
+        if not (self._row_invariant and tokens.shape[1] == 1):
+            return self._forward(tokens, positions, mask, cache, taps)
+        # A product over one row takes another path in the library than one over two or more. The
+        # twin row sits behind the row, which does not see it, and leaves the cache again.
+        length = cache.length
+        hidden, features = self._forward(
+            tokens.expand(1, 2), positions.expand(1, 2), None, cache, taps
+        )
+        cache.keep(length + 1)
+        return hidden[:1], None if features is None else features[:1]
+
+    def _forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: TargetCache,
+        taps: Sequence[int],
+    ) -> tuple[Tensor, Tensor | None]:
+        arguments = {self._cache_keyword: cache.library}
+        self._hook(taps)
+        self._tapped = {} if taps else None
+        try:
+            output = self._backbone(
+                input_ids=tokens,
+                attention_mask=mask,
+                position_ids=positions,
+                use_cache=True,
+                **arguments,
+            )
+            features = (
+                torch.cat([self._tapped[i] for i in taps], dim=-1)
+                if self._tapped is not None
+                else None
+            )
+        finally:
+            self._tapped = None
+        return output.last_hidden_state[0], features
+
+    def _hook(self, taps: Sequence[int]) -> None:
+        """Install a forward hook on each decoder layer (-1: the embedding) the first time it is
+        tapped.
+        """
+        for layer in taps:
+            if layer in self._hooked:
+                continue
+            if not -1 <= layer < self.num_layers:
+                raise ValueError(
+                    f"layer {layer} cannot be tapped: {self.name} has layers "
+                    f"0..{self.num_layers - 1} (-1: the embedding)"
+                )
+            module = self._backbone.embed_tokens if layer == -1 else self._backbone.layers[layer]
+            module.register_forward_hook(self._reader(layer))
+            self._hooked.add(layer)
+
+    def _reader(self, layer: int) -> Callable[..., None]:
+        def read(module: nn.Module, arguments: object, output: Tensor | tuple[Tensor, ...]) -> None:
+            if self._tapped is not None:
+                self._tapped[layer] = (output if isinstance(output, Tensor) else output[0])[0]
+
+        return read

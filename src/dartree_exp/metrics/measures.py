@@ -1,0 +1,261 @@
+"""What a set of samples measures: pure functions of records, each with its definition.
+
+Every number is a ratio of sums over turns, so one shape serves all: `columns` is what a turn adds
+to the sums, `value` makes the number of the sums. `stats.py` resamples prompts and calls `value` on
+the resampled sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dartree_exp.records.schema import VERDICTS, SampleRecord
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One named number.
+
+    Attributes:
+        name: key in summary.json.
+        definition: one line for footers.
+        columns: turn -> what it adds to the C sums, or None where it says nothing about this
+            number.
+        value: sums [..., C] -> the number [...]; NaN where it is undefined (no round, no token).
+    """
+
+    name: str
+    definition: str
+    columns: Callable[[SampleRecord], tuple[float, ...] | None]
+    value: Callable[[np.ndarray], np.ndarray]
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Elementwise quotient, NaN where the denominator is not positive."""
+    numerator, denominator = np.broadcast_arrays(
+        np.asarray(numerator, float), np.asarray(denominator, float)
+    )
+    return np.divide(
+        numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator > 0
+    )
+
+
+def _quotient(sums: np.ndarray) -> np.ndarray:
+    return ratio(sums[..., 0], sums[..., 1])
+
+
+def _double_quotient(sums: np.ndarray) -> np.ndarray:
+    return ratio(ratio(sums[..., 0], sums[..., 1]), ratio(sums[..., 2], sums[..., 3]))
+
+
+def _per_round(
+    count: Callable[[SampleRecord], float],
+) -> Callable[[SampleRecord], tuple[float, ...] | None]:
+    """Sums of `count` and of rounds, over turns that had a round (a fallback or a one-token answer
+    has none).
+    """
+    return lambda s: (count(s), s.rounds) if s.error is None and s.rounds else None
+
+
+def _tau_macro(s: SampleRecord) -> tuple[float, ...] | None:
+    return (sum(s.acceptance_lengths) / s.rounds, 1) if s.error is None and s.rounds else None
+
+
+def _seconds_and_tokens(s: SampleRecord) -> tuple[float, ...] | None:
+    """AR's decode seconds and tokens after the first, then the method's."""
+    if s.error is not None or s.ar is None:
+        return None
+    return s.ar["decode"], s.ar["emitted"] - 1, s.time["decode"], s.emitted - 1
+
+
+def _seconds_per_token(s: SampleRecord) -> tuple[float, ...] | None:
+    """AR's and the method's decode seconds per emitted token, the first included; each with its
+    count of turns.
+    """
+    if s.error is not None or s.ar is None or not s.emitted or not s.ar["emitted"]:
+        return None
+    return s.ar["decode"] / s.ar["emitted"], 1, s.time["decode"] / s.emitted, 1
+
+
+def _own_speed(s: SampleRecord) -> tuple[float, ...] | None:
+    return (s.emitted - 1, s.time["decode"]) if s.error is None else None
+
+
+def _ar_speed(s: SampleRecord) -> tuple[float, ...] | None:
+    return (s.ar["emitted"] - 1, s.ar["decode"]) if s.error is None and s.ar is not None else None
+
+
+def stage_share(stage: str) -> Metric:
+    """Share of the decode seconds that `stage` took, over turns decoded by the method itself."""
+
+    def columns(s: SampleRecord) -> tuple[float, ...] | None:
+        return (s.time.get(stage, 0.0), s.time["decode"]) if s.error is None and s.rounds else None
+
+    return Metric(f"stages.{stage}", f"{stage} seconds / decode seconds", columns, _quotient)
+
+
+def stage_milliseconds(stage: str) -> Metric:
+    """Milliseconds of `stage` per round."""
+    columns = _per_round(lambda s: 1e3 * s.time.get(stage, 0.0))
+    return Metric(
+        f"stage_ms_per_round.{stage}", f"{stage} milliseconds per round", columns, _quotient
+    )
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "tau_macro",
+            "mean over turns of the turn's mean tokens advanced per round, bonus token included "
+            "(the papers' tau)",
+            _tau_macro,
+            _quotient,
+        ),
+        Metric(
+            "tau_micro",
+            "tokens advanced / rounds, all turns together, bonus token included",
+            _per_round(lambda s: sum(s.acceptance_lengths)),
+            _quotient,
+        ),
+        Metric(
+            "drafts_per_round",
+            "accepted drafts / rounds, bonus token not counted",
+            _per_round(lambda s: sum(s.acceptance_lengths) - s.rounds),
+            _quotient,
+        ),
+        Metric(
+            "emitted_per_round",
+            "tokens that reached the output / rounds: nothing after a stop or past the cap",
+            _per_round(lambda s: sum(s.emitted_per_round_counts)),
+            _quotient,
+        ),
+        Metric(
+            "speedup",
+            "AR decode seconds per token after the first, summed over prompts, / the method's; "
+            "prompts that fell back to AR included",
+            _seconds_and_tokens,
+            _double_quotient,
+        ),
+        Metric(
+            "speedup_macro",
+            "mean over turns of AR's decode seconds per token, first one counted, / the method's "
+            "(the papers' form)",
+            _seconds_per_token,
+            _double_quotient,
+        ),
+        Metric(
+            "ms_per_round",
+            "decode milliseconds / rounds, over turns that had a round",
+            _per_round(lambda s: 1e3 * s.time["decode"]),
+            _quotient,
+        ),
+        Metric(
+            "tokens_per_second", "tokens after the first / decode seconds", _own_speed, _quotient
+        ),
+        Metric("ar_tokens_per_second", "the same for lean AR", _ar_speed, _quotient),
+    )
+}
+
+
+def prompt_units(samples: Iterable[SampleRecord]) -> dict[str, str]:
+    """Prompt id -> what is drawn as one in a bootstrap and counted once: the hash of its rendered
+    first turn.
+
+    Copies of a prompt under other ids are one prompt: they say nothing about what other prompts
+    would give.
+    """
+    first: dict[str, SampleRecord] = {}
+    for sample in samples:
+        if sample.id not in first or sample.turn < first[sample.id].turn:
+            first[sample.id] = sample
+    return {id: sample.prompt_sha256 for id, sample in first.items()}
+
+
+def prompt_sums(samples: Iterable[SampleRecord], metric: Metric) -> dict[str, np.ndarray]:
+    """float64 [C] sums of the metric's columns per distinct prompt, over turns, repeats and copies;
+    silent ones left out.
+    """
+    samples = list(samples)
+    units = prompt_units(samples)
+    sums: dict[str, np.ndarray] = {}
+    for sample in samples:
+        columns = metric.columns(sample)
+        if columns is not None:
+            unit = units[sample.id]
+            sums[unit] = sums.get(unit, 0.0) + np.asarray(columns, float)
+    return sums
+
+
+def point(samples: Iterable[SampleRecord], metric: Metric | str) -> float | None:
+    """The number itself, without interval; None where it is undefined."""
+    metric = METRICS[metric] if isinstance(metric, str) else metric
+    sums = list(prompt_sums(samples, metric).values())
+    value = float(metric.value(np.sum(sums, axis=0))) if sums else np.nan
+    return value if np.isfinite(value) else None
+
+
+def counts(samples: Sequence[SampleRecord]) -> dict[str, int | dict[str, int]]:
+    """How many prompts, turns, failures and so on stand behind the numbers.
+
+    `n` distinct prompts with at least one turn that did not fail, `copies` further ids with one of
+    these prompts, `turns` the turns of all of them, `failed` turns with an error (in no other
+    number), `fallbacks` turns decoded by AR because the drafter could not take them, `degenerate`
+    turns that run in a loop, `capped` turns that ended at the length cap, `verdicts` of the
+    lossless check.
+    """
+    good = [s for s in samples if s.error is None]
+    units = prompt_units(samples)
+    ids = {s.id for s in good}
+    n = len({units[id] for id in ids})
+    verdicts = Counter(s.verdict for s in good)
+    return {
+        "n": n,
+        "copies": len(ids) - n,
+        "turns": len(good),
+        "failed": len(samples) - len(good),
+        "fallbacks": sum(s.fallback is not None for s in good),
+        "degenerate": sum(s.degenerate for s in good),
+        "capped": sum(s.finish == "length" for s in good),
+        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+    }
+
+
+def acceptance_histogram(samples: Iterable[SampleRecord]) -> dict[int, int]:
+    """Rounds per acceptance length, ascending."""
+    histogram = Counter(
+        length for s in samples if s.error is None for length in s.acceptance_lengths
+    )
+    return dict(sorted(histogram.items()))
+
+
+def survival(histogram: dict[int, int]) -> list[float]:
+    """Pr(L >= d) of the acceptance length L for d = 1, 2, ... up to the longest seen; [] without
+    rounds.
+    """
+    rounds = sum(histogram.values())
+    return [
+        sum(n for length, n in histogram.items() if length >= d) / rounds
+        for d in range(1, max(histogram, default=0) + 1)
+    ]
+
+
+def is_degenerate(ids: Sequence[int]) -> bool:
+    """Whether an output runs in a loop, which any drafter predicts and which flatters every tau.
+
+    True where some stretch repeats a block of at most 64 tokens at least three times over at least
+    32 tokens, or (loops with a changing number in them) where under a third of the 4-grams of 64 or
+    more tokens are distinct.
+    """
+    tokens = np.asarray(ids)
+    for period in range(1, min(64, len(tokens) // 3) + 1):
+        breaks = np.flatnonzero(tokens[period:] != tokens[:-period])
+        longest = int(np.diff(np.concatenate(([-1], breaks, [len(tokens) - period]))).max()) - 1
+        if longest + period >= max(3 * period, 32):
+            return True
+    grams = [tuple(ids[i : i + 4]) for i in range(len(ids) - 3)]
+    return len(ids) >= 64 and 3 * len(set(grams)) < len(grams)

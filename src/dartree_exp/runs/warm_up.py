@@ -1,0 +1,167 @@
+"""Before the first timed prompt: threads, row invariance or a tolerance, warm caches, and what a
+forward costs here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dartree_exp.assemble import make_sampler
+from dartree_exp.config.schema import Config
+from dartree_exp.decode import Method, autoregress, speculate
+from dartree_exp.engines.target import HALF, Target
+from dartree_exp.errors import RunError
+from dartree_exp.records.environment import describe_environment
+from dartree_exp.verify.rows import row_difference, self_test
+from dartree_exp.verify.stopping import StopRule
+from dartree_exp.verify.walk import NonFiniteLogitsError
+
+TOKENS = 8  # decoded by each arm before anything is timed
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the warm-up found out; `record()` is what environment.json keeps of it.
+
+    threads: as used from now on. row_invariant: the self-test passed and only equal ids pass.
+    tolerance: in logits, how far below the maximum a near tie may lie; 0 where only equal ids pass.
+    costs: milliseconds of a target forward by rows, as used; costs_by_threads: the same for every
+    number of threads that was tried.
+    """
+
+    threads: int
+    row_invariant: bool = False
+    tolerance: float = 0.0
+    costs: dict[str, float] = field(default_factory=dict)
+    costs_by_threads: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, units in the keys."""
+        tried = (
+            {"target_forward_ms_by_threads_and_rows": self.costs_by_threads}
+            if self.costs_by_threads
+            else {}
+        )
+        return {"target_forward_ms_by_rows": self.costs, **tried}
+
+
+def warm_up(
+    target: Target,
+    method: Method,
+    config: Config,
+    clock: Callable[[], Any],
+    ids: list[int] | None,
+    settle_threads: Callable[[int], int] = lambda measured: measured,
+) -> Machine:
+    """Settle how the target computes, then decode a few untimed tokens by each arm.
+
+    ids: a prompt that the run can decode; None where there is none, and nothing will be decoded or
+    judged. settle_threads: the number to use, given the one that was measured to be faster, where
+    none was asked for. Raises RunError where engine.attention=row_invariant is asked for and rows
+    depend on their number.
+    """
+    if ids is None:
+        return Machine(torch.get_num_threads())
+    rows = sorted({1, 17, method.max_budget + 1})
+    tried: dict[str, dict[str, float]] = {}
+    if config.engine.threads is None:
+        tried = choose_threads(target, ids, rows)
+        torch.set_num_threads(settle_threads(torch.get_num_threads()))
+    invariant, tolerance = False, 0.0
+    rule = StopRule(TOKENS, frozenset(target.eos_ids))
+    sampler = make_sampler(config.decoding, "warm-up")
+    with suppress(NonFiniteLogitsError):  # the timed run meets it again, and records it
+        invariant = settle_rows(target, config, ids, rows[-1])
+        if not invariant and target.dtype in HALF:
+            tolerance = 2 * row_difference(target, ids, rows[-1])
+        autoregress(target, ids, sampler, rule, clock())
+        if method.fallback(len(ids), TOKENS) is None:
+            speculate(target, method, ids, sampler, rule, clock())
+    return Machine(
+        torch.get_num_threads(), invariant, tolerance, forward_costs(target, ids, rows), tried
+    )
+
+
+def environment(target: Target, method: Method, machine: Machine) -> dict[str, Any]:
+    """The stamp of this process: what the numbers were measured with."""
+    weights = {"target": target.weights_sha256, "drafter": method.drafter.weights_sha256}
+    name = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else None
+    return describe_environment(
+        device=str(target.device),
+        dtype=str(target.dtype).removeprefix("torch."),
+        threads=machine.threads,
+        device_details={} if name is None else {"name": name},
+        weights={role: digest for role, digest in weights.items() if digest is not None},
+        machine=machine.record(),
+        row_invariant=machine.row_invariant,
+        tolerance=machine.tolerance,
+    )
+
+
+def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -> bool:
+    """Whether the target is row-invariant up to `rows` rows; if not, the library's attention is put
+    back.
+    """
+    if not target.row_invariant:
+        return False
+    if self_test(target, ids, rows):
+        return True
+    if config.engine.attention == "row_invariant":
+        raise RunError(
+            f"engine.attention=row_invariant: on this machine the bits of a row of {target.name} "
+            "in "
+            f"{str(target.dtype).removeprefix('torch.')} depend on the number of rows; use auto or "
+            "library"
+        )
+    target.row_invariant = False
+    return False
+
+
+def choose_threads(
+    target: Target, ids: list[int], rows: Sequence[int]
+) -> dict[str, dict[str, float]]:
+    """Set one thread or all, whichever computes one plain step and one full tree faster; returns
+    what was measured for each.
+
+    On a machine that others use, two threads wait for each other at every product and can be slower
+    than one.
+    """
+    everything = torch.get_num_threads()
+    if everything == 1 or target.device.type != "cpu":
+        return {}
+    costs = {}
+    for threads in (1, everything):
+        torch.set_num_threads(threads)
+        costs[str(threads)] = forward_costs(target, ids, rows)
+    torch.set_num_threads(
+        min((1, everything), key=lambda n: costs[str(n)]["1"] + costs[str(n)][str(rows[-1])])
+    )
+    return costs
+
+
+def forward_costs(
+    target: Target, ids: list[int], rows: Sequence[int], repeats: int = 3
+) -> dict[str, float]:
+    """Median milliseconds of one target forward after `ids`, by number of causal rows: the
+    machine's yardstick.
+    """
+    costs = {}
+    cache = target.new_cache(len(ids) + max(rows))
+    target.prefill(ids, cache)
+    for n in rows:
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            target.prefill(ids[:1] * n, cache)
+            if target.device.type == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+            cache.keep(len(ids))
+        costs[str(n)] = round(sorted(times)[repeats // 2] * 1e3, 3)
+    return costs

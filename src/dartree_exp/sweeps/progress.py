@@ -1,0 +1,97 @@
+"""Where a sweep stands: from the small files of its invocation and its run folders, by whichever
+process looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dartree_exp.records.layout import SAMPLES, STATUS
+from dartree_exp.records.reader import Run
+from dartree_exp.records.schema import RecordError
+from dartree_exp.sweeps.outcomes import DONE, FAILED, WORDS, read_outcomes, read_plan
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Points by state, points that runs are at now, points not reached, and seconds left (None: not
+    known).
+    """
+
+    points: int | None
+    counts: Counter[str]
+    running: int
+    left: int | None
+    seconds: float | None
+
+    def line(self) -> str:
+        """One line: `[5/12] 3 done, 2 failed, 1 running, 6 left, about 0:02:10 to go`."""
+        ended = sum(self.counts.values())
+        parts = [
+            f"{self.counts[state]} {word}" for state, word in WORDS.items() if self.counts[state]
+        ]
+        parts += [f"{self.running} running"] * bool(self.running) + [f"{self.left} left"] * bool(
+            self.left
+        )
+        parts += (
+            [f"about {clock(self.seconds)} to go"]
+            if self.seconds and (self.running or self.left)
+            else []
+        )
+        return f"[{ended}/{self.points or '?'}] {', '.join(parts) or 'nothing has ended yet'}"
+
+
+def progress(invocation: Path, now: float | None = None) -> Progress:
+    """Where an invocation stands. The time left takes points to cost what those cost that ended by
+    work, on average.
+    """
+    plan, outcomes = read_plan(invocation), read_outcomes(invocation)
+    counts = Counter(outcome.state for outcome in outcomes)
+    shares = [share_done(run) for run in running_runs(invocation.parents[1])]
+    if plan is None or plan.points is None:
+        return Progress(None, counts, len(shares), None, None)
+    unfinished = max(0, plan.points - len(outcomes))
+    worked = counts[DONE] + counts[FAILED] + sum(shares)
+    elapsed = (time.time() if now is None else now) - plan.started
+    seconds = elapsed / worked * max(0.0, unfinished - sum(shares)) if worked else None
+    return Progress(plan.points, counts, len(shares), max(0, unfinished - len(shares)), seconds)
+
+
+def running_runs(sweep_dir: Path) -> list[Run]:
+    """The runs of a sweep that a process is at now; one whose status cannot be read is not among
+    them.
+    """
+    return [
+        run
+        for run in map(Run, sorted(s.parent for s in sweep_dir.glob(f"*/{STATUS}")))
+        if _is_running(run)
+    ]
+
+
+def _is_running(run: Run) -> bool:
+    try:
+        return run.state == "RUNNING"
+    except RecordError:
+        return False
+
+
+def share_done(run: Run) -> float:
+    """Share of a run's samples that are on disk."""
+    return min(1.0, samples_on_disk(run) / (run.status.get("prompts") or 1))
+
+
+def samples_on_disk(run: Run) -> int:
+    """How many samples are written; counts lines and parses none, for the machine is being
+    timed.
+    """
+    file = run.path / SAMPLES
+    return file.read_bytes().count(b"\n") if file.is_file() else 0
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 0:02:10."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

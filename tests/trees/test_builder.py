@@ -6,12 +6,13 @@ import pytest
 from tree_support import paths, scorer
 
 from dartree_exp.config import compose
-from dartree_exp.config.schema import TREES
+from dartree_exp.errors import ConfigError
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
 from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
+from dartree_exp.trees.spec import TREES
 
 
 @dataclass
@@ -128,5 +129,5 @@ BAD = [
 
 @pytest.mark.parametrize("kwargs", BAD)
 def test_refusals(kwargs):
-    with pytest.raises(ValueError):
+    with pytest.raises((ValueError, ConfigError)):
         make_builder(Tree(**kwargs))

@@ -6,8 +6,11 @@ A field without default is mandatory: a YAML file of `conf/` (or the command lin
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
+
+from dartree_exp.trees.spec import SCORERS, TREES
 
 METADATA_KEY = "knob"
 
@@ -29,7 +32,6 @@ METHODS = (
     "dartree_dspark",
     "pctree",
 )
-TREES = ("chain", "heap", "fixed", "pruned", "pool", "frontier")
 OBJECTIVES = (
     "tau_macro",
     "tau_micro",
@@ -59,7 +61,7 @@ class Knob:
     """
 
     meaning: str
-    allowed: tuple[str, ...] = ()
+    allowed: Collection[str] = ()
     low: float | None = None
     high: float | None = None
     above: float | None = None
@@ -68,7 +70,7 @@ class Knob:
 
 def knob(
     meaning: str,
-    allowed: tuple[str, ...] = (),
+    allowed: Collection[str] = (),
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
@@ -122,7 +124,7 @@ class TreeConfig:
     name: str = knob("builder", allowed=TREES)
     scoring: str | None = knob(
         "scorer; null: conditional where the drafter has a head, else marginal",
-        allowed=("marginal", "static", "conditional"),
+        allowed=SCORERS,
     )
     budget: int = knob("B: non-root nodes sent to verification per round", low=0, high=MOST_NODES)
     width: int | None = knob(

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, cast
 
-from dartree_exp.config.schema import TREES
-from dartree_exp.trees.chain import ChainBuilder
-from dartree_exp.trees.children import Children
-from dartree_exp.trees.heap import HeapBuilder
-from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
-from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.spec import TREES, TreeSettings
 from dartree_exp.trees.tree import DraftTree
-
-if TYPE_CHECKING:
-    from dartree_exp.config import TreeConfig
 
 
 class Builder(Protocol):
@@ -29,17 +21,20 @@ class Builder(Protocol):
         """
 
 
-def largest_tree(tree: TreeConfig, depths: int) -> int:
+def largest_tree(tree: TreeSettings, depths: int) -> int:
     """Most nodes, root left out, that a round can send to verification with so many depths; at most
     `tree.budget`.
     """
+    spec = TREES[tree.name]
     choices = (
         tree.budget
         if tree.candidates_follow_budget or tree.candidates == "all"
         else int(tree.candidates)
     )
-    branch = 1 if tree.name == "chain" else min(choices, tree.children or choices)
-    width = tree.width if tree.name == "pruned" and tree.width is not None else tree.budget
+    limit = tree.children if "children" in spec.reads else None
+    branch = choices if limit is None else min(choices, limit)
+    most = getattr(tree, spec.level) if isinstance(spec.level, str) else spec.level
+    width = tree.budget if most is None else most
     nodes, level = 0, 1
     for _ in range(depths):
         level = min(level * branch, width)
@@ -49,21 +44,8 @@ def largest_tree(tree: TreeConfig, depths: int) -> int:
     return nodes
 
 
-def make_builder(tree: TreeConfig) -> Builder:
-    """The builder a configuration names; raises ValueError for an unknown name or a value that
-    would break a tree.
+def make_builder(tree: TreeSettings) -> Builder:
+    """The builder a configuration names; raises ConfigError for an unknown name, ValueError for a
+    value that would break a tree.
     """
-    children = Children(tree.children, tree.child_order, tree.narrow_by_budget)
-    if tree.name == "chain":
-        return ChainBuilder()
-    if tree.name == "heap":
-        return HeapBuilder(children, beta=tree.beta)
-    if tree.name == "fixed":
-        return FixedBuilder(children)
-    if tree.name == "pruned":
-        return PrunedBuilder(children, tree.width, tree.beta)
-    if tree.name == "pool":
-        return PoolBuilder(tree.children, tree.width)
-    if tree.name == "frontier":
-        return FrontierBuilder(tree.children, tree.width)
-    raise ValueError(f"unknown tree {tree.name!r}: {', '.join(TREES)}")
+    return cast(Builder, TREES[tree.name].load().from_settings(tree))

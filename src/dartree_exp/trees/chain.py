@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 
 from dartree_exp.trees.scorer import Scorer, levels
+from dartree_exp.trees.spec import TreeSettings
 from dartree_exp.trees.tree import DraftTree, Ledger
 
 
 class ChainBuilder:
     """The best candidate of each depth, in the state of the chain so far."""
+
+    @classmethod
+    def from_settings(cls, tree: TreeSettings) -> Self:
+        return cls()
 
     def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
         """A path of min(depth_limit, drafts, budget) nodes."""

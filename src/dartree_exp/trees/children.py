@@ -5,8 +5,11 @@ builders.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from torch import Tensor
+
+from dartree_exp.trees.spec import TreeSettings
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class Children:
             raise ValueError(f"child order {self.order!r}: base or corrected")
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"children = {self.limit}: a parent needs at least one")
+
+    @classmethod
+    def from_settings(cls, tree: TreeSettings) -> Self:
+        return cls(tree.children, tree.child_order, tree.narrow_by_budget)
 
     def count(self, candidates: int, budget: int) -> int:
         """Children per parent, given K candidates and the round's budget; at least one."""

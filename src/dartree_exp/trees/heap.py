@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.prune import check_beta
 from dartree_exp.trees.scorer import Scorer, levels
+from dartree_exp.trees.spec import TreeSettings
 from dartree_exp.trees.tree import DraftTree
 
 Ties = tuple[int, ...]
@@ -68,6 +69,10 @@ class HeapBuilder:
         self._children = children
         self._beta = beta
         self._ties = ties
+
+    @classmethod
+    def from_settings(cls, tree: TreeSettings) -> Self:
+        return cls(Children.from_settings(tree), beta=tree.beta)
 
     def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
         """The `budget` best prefixes of at most `depth_limit` tokens, in the order of popping."""

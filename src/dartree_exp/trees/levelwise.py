@@ -8,11 +8,13 @@ only where there are any.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.prune import best_nodes, check_beta, subtree
 from dartree_exp.trees.scorer import Scorer, levels
+from dartree_exp.trees.spec import TreeSettings
 from dartree_exp.trees.tree import DraftTree, Ledger
 
 
@@ -44,6 +46,10 @@ class LevelwiseBuilder(ABC):
 
     def __init__(self, children: Children) -> None:
         self._children = children
+
+    @classmethod
+    def from_settings(cls, tree: TreeSettings) -> Self:
+        return cls(Children.from_settings(tree))
 
     @abstractmethod
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
@@ -97,6 +103,10 @@ class PrunedBuilder(LevelwiseBuilder):
         super().__init__(children)
         self._width = width
         self._beta = beta
+
+    @classmethod
+    def from_settings(cls, tree: TreeSettings) -> Self:
+        return cls(Children.from_settings(tree), tree.width, tree.beta)
 
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
         # The release caps the width by the children per parent (its `expansion_count`), as part of

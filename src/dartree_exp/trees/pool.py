@@ -14,12 +14,15 @@ nothing is read on the host.
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
 from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.prune import best_nodes, subtree
 from dartree_exp.trees.scorer import Scorer
+from dartree_exp.trees.spec import TreeSettings
 from dartree_exp.trees.tree import DraftTree, Ledger
 
 
@@ -42,6 +45,10 @@ class PoolBuilder:
                 raise ValueError(f"{name} = {value}: at least one")
         self._children = children
         self._width = width
+
+    @classmethod
+    def from_settings(cls, tree: TreeSettings) -> Self:
+        return cls(tree.children, tree.width)
 
     def pool(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
         """Everything that was scored, as a tree."""

@@ -12,7 +12,6 @@ import torch
 
 from dartree_exp.budgets.confidence import ConfidenceBudget
 from dartree_exp.budgets.policy import BudgetPolicy, FixedBudget
-from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
@@ -21,6 +20,7 @@ from dartree_exp.drafters.drafter import Drafter
 from dartree_exp.drafters.scripted.nothing import NoDrafter
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import ConfigError
+from dartree_exp.inputs.digests import input_digests
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
 from dartree_exp.records.baseline import SharedBaseline

@@ -15,12 +15,12 @@ import numpy as np
 from rich.console import Console
 
 from dartree_exp.assemble import clock_factory, load_parts, make_baseline, make_rule, make_sampler
-from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.schema import Config
 from dartree_exp.console.terminate import deferred
 from dartree_exp.decode import Decoded, Method, autoregress, speculate
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import RunError
+from dartree_exp.inputs.digests import input_digests
 from dartree_exp.metrics.measures import is_degenerate
 from dartree_exp.metrics.summary import summarise
 from dartree_exp.prompts import Prompt, load_prompts

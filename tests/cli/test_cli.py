@@ -198,7 +198,7 @@ def test_mistakes_exit_2_before_anything_is_made(runs: Any, capsys: pytest.Captu
         "tree.bugdet=16": "did you mean tree.budget?",
         "tree=prund": "did you mean pruned?",
         "tree.budget=-1": "an integer >= 0",
-        "benchmark.path=/no/where": "nothing lies there",
+        "benchmark.path=/no/where": "does not exist",
         "--budget=3": "settings are written key=value",
         "hydra/launcher=nosuch": "nosuch",
         "--config-dir=/no/where": "not found",

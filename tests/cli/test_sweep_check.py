@@ -33,7 +33,7 @@ def test_refused_points_are_listed_and_nothing_is_started_or_written(
     assert not Path("multirun").exists()
     head, *lines = capsys.readouterr().err.splitlines()
     assert "4 of 6 points cannot work; nothing was started" in head
-    nowhere = "benchmark.path=/no/where: nothing lies there"
+    nowhere = "benchmark.path=/no/where: does not exist"
     assert lines == [
         f"  [1] tree.budget=1 benchmark.path=/no/where: {nowhere}",
         f"  [3] tree.budget=2 benchmark.path=/no/where: {nowhere}",

@@ -12,9 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from dartree_exp.config import compose
 from dartree_exp.config.composition import CONFIG_MODULE, CONFIG_NAME, VERSION_BASE
 from dartree_exp.config.load import load_config
-from dartree_exp.config.validate import check_files
 from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.errors import ConfigError
+from dartree_exp.inputs.checks import check_files
 
 WEIGHTS = Path(__file__).parents[2] / "src" / "dartree_exp" / "drafters" / "weights"
 UNKNOWN = [
@@ -30,6 +30,8 @@ UNKNOWN = [
     ("budget=16", ["budget=16", "allowed: confidence, fixed", "did you mean tree.budget=16?"]),
     ("tree=5", ["tree=5", "allowed: chain"]),
     ("tree=null", ["tree=null", "allowed: chain"]),
+    ("tree=[[1]]", ["tree=[[1]]", "allowed: chain"]),
+    (f"tree={'x' * 300}", ["tree=xxx", "allowed: chain"]),  # longer than a file's name may be
     ("+method=dartre_pruned", ["method=dartre_pruned", "did you mean dartree_pruned?"]),
     ("~tree.width", ["tree.width", "no value"]),
 ]

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartree_exp.config import compose
-from dartree_exp.config.inputs import input_digests
 from dartree_exp.config.knobs import knobs
 from dartree_exp.config.schema import BenchmarkConfig
-from dartree_exp.config.validate import check_files
+from dartree_exp.inputs.checks import check_files
+from dartree_exp.inputs.digests import input_digests
 from dartree_exp.prompts import load_prompts
 from dartree_exp.records.reader import find_runs
 from dartree_exp.records.schema import RoundRecord

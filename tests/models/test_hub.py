@@ -56,10 +56,10 @@ def test_names_of_the_hub_fail_without_a_request(no_hub):
         ["model=qwen3_4b", "model.path=some/hub-name", "benchmark=gsm8k", "engine.dtype=fp32"]
     )
     with pytest.raises(
-        UserError, match=r"model.path=some/hub-name: no such folder.*give the folder"
+        UserError, match=r"model.path=some/hub-name: no such folder.*set model.path=<folder>"
     ):
         load_target(config.model, config.engine)
-    with pytest.raises(UserError, match=r"drafter.path = some/hub-name.*set drafter.path=<folder>"):
+    with pytest.raises(UserError, match=r"drafter.path=some/hub-name.*set drafter.path=<folder>"):
         locate("some/hub-name")
     with pytest.raises(
         UserError, match=r"the hub gave no openai/gsm8k.*benchmark.path=<file or folder>"

@@ -8,8 +8,8 @@ import pytest
 from benchmark_support import benchmark
 
 from dartree_exp.config import compose
-from dartree_exp.config.validate import check_files
 from dartree_exp.errors import ConfigError, UserError
+from dartree_exp.inputs.checks import check_files
 from dartree_exp.prompts import load_prompts
 
 TEMPLATES = {

@@ -39,6 +39,9 @@ def make_config(overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError with a one-line message.
     """
     overrides = normalise(overrides)
+    mistake = first_mistake(overrides)  # Hydra looks for a file of any name, however long
+    if mistake is not None:
+        raise ConfigError(mistake)
     try:
         with initialize_config_module(CONFIG_MODULE, version_base=VERSION_BASE):
             raw = compose(CONFIG_NAME, overrides)

@@ -5,7 +5,6 @@ nothing slow.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator
 from operator import attrgetter
@@ -13,10 +12,8 @@ from typing import Any
 
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
 from dartree_exp.config.schema import CONFIDENT_HEADS, SCRIPTED_DRAFTERS, SEEDED, Config, Knob
-from dartree_exp.errors import ConfigError, UserError
-from dartree_exp.records.reading import user_path
+from dartree_exp.errors import ConfigError
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
 
 
@@ -132,55 +129,4 @@ def check_folder_name(key: str, value: str, name: str | None = None) -> None:
         what = "must be" if name is None else "must end in"
         raise ConfigError(
             f"{key}={value}: {what} a plain folder name (at most 200 of letters, digits, . _ + -)"
-        )
-
-
-def check_files(config: Config) -> None:
-    """Raise ConfigError where a template cannot work, a path names nothing, or a checkpoint cannot
-    do what is asked of it.
-
-    Hub names are left to the loaders, as are weights: only `config.json` is read here.
-    """
-    from dartree_exp.prompts.template import check_template
-
-    check_template("benchmark.template", config.benchmark.template)
-    check_template("benchmark.optional", config.benchmark.optional)
-    paths = {"model.path": config.model.path, "benchmark.path": config.benchmark.path}
-    for key, path in paths.items():
-        if path is None or os.path.exists(user_path(path)):
-            continue
-        if key == "benchmark.path" or not _HUB_NAME.fullmatch(path):
-            hub = "" if key == "benchmark.path" else " and it is no hub name"
-            raise ConfigError(f"{key}={path}: nothing lies there{hub}")
-    if config.drafter.path not in (None, SEEDED) and config.method != "ar":
-        _check_checkpoint(config.drafter.path, config)
-
-
-def _check_checkpoint(path: str, config: Config) -> None:
-    # These modules of `drafters` read names and JSON; they do not import torch.
-    from dartree_exp.drafters.dflash.config import read_config
-    from dartree_exp.drafters.heads.config import MarkovHeadConfig, wrong_head
-    from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
-
-    at_hand = path.startswith(PACKAGE_SCHEME) or os.path.exists(user_path(path))
-    if not at_hand and _HUB_NAME.fullmatch(path):
-        return
-    try:
-        head = read_config(locate(path)).head
-    except UserError as error:
-        raise ConfigError(str(error)) from error
-    wrong = wrong_head(head, config.drafter.head)
-    if wrong is not None:
-        raise ConfigError(f"drafter.head={config.drafter.head}: the checkpoint {path} {wrong}")
-    if config.tree.draft_sampling == "release" and not getattr(head, "pure_draft_prefix_len", 0):
-        raise ConfigError(
-            f"tree.draft_sampling=release: the checkpoint {path} corrects every depth "
-            "(pure_draft_prefix_len 0), so that"
-            " nothing is sampled; use tree.draft_sampling=argmax"
-        )
-    if config.budget.name == "confidence" and not (
-        isinstance(head, MarkovHeadConfig) and head.enable_confidence_head
-    ):
-        raise ConfigError(
-            f"budget=confidence: the checkpoint {path} has no confidence head; use budget=fixed"
         )

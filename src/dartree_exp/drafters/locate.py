@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 
 from dartree_exp.drafters.values import CheckpointError
-from dartree_exp.models.hub import snapshot
-from dartree_exp.records.reading import user_path
+from dartree_exp.errors import UserError
+from dartree_exp.models.hub import folder_or_snapshot
 
 PACKAGE_SCHEME = "pkg://"
+_HUB_FILES = ["config.json", "*.safetensors", "*.safetensors.index.json"]
 
 
 def locate(path: str) -> Path:
@@ -24,15 +25,10 @@ def locate(path: str) -> Path:
     """
     if path.startswith(PACKAGE_SCHEME):
         return _in_package(path)
-    folder = user_path(path)
-    if os.path.isdir(folder):
-        return folder
-    parts = path.split("/")
-    if len(parts) != 2 or not all(parts) or path[0] in ".~":
-        raise CheckpointError(
-            f"drafter.path = {path}: no such folder, and not a hub name (owner/name)"
-        )
-    return _download(path)
+    try:
+        return folder_or_snapshot("drafter.path", path, _HUB_FILES)
+    except UserError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def _in_package(path: str) -> Path:
@@ -55,16 +51,3 @@ def _in_package(path: str) -> Path:
         if os.path.isdir(folder):
             return folder
     raise CheckpointError(f"drafter.path = {path}: no such folder in the installed package")
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        return snapshot(name, ["config.json", "*.safetensors", "*.safetensors.index.json"])
-    except (HFValidationError, OSError) as error:
-        raise CheckpointError(
-            f"drafter.path = {name}: no such folder, and the hub did not give it "
-            f"({type(error).__name__}); "
-            "download it elsewhere and set drafter.path=<folder>"
-        ) from error

@@ -5,6 +5,7 @@ retries.
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,11 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from dartree_exp.errors import UserError
+from dartree_exp.records.reading import user_path
+
 _PATIENCE = 3.0  # seconds
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def is_reachable() -> bool:
@@ -31,17 +36,47 @@ def is_reachable() -> bool:
     return True
 
 
-def snapshot(name: str, patterns: list[str]) -> Path:
-    """The local copy of a hub repository's files, downloaded where the hub can be reached.
-
-    Raises OSError (every error of the hub's client is one), at once where there is neither a
-    network nor a copy.
+def at_hand(path: str) -> Path | None:
+    """A local folder, or the hub's copy on this machine; None where there is neither. Asks no
+    network.
     """
+    folder = user_path(path)
+    if folder.is_dir():
+        return folder
     from huggingface_hub import snapshot_download
 
-    return Path(
-        snapshot_download(name, allow_patterns=patterns, local_files_only=not is_reachable())
-    )
+    try:
+        return Path(snapshot_download(path, local_files_only=True))
+    except (OSError, ValueError):  # not downloaded yet, or no hub name
+        return None
+
+
+def folder_or_snapshot(key: str, path: str, patterns: list[str]) -> Path:
+    """A local folder, or the local copy of a hub repository's files (`patterns`), downloaded where
+    the hub can be reached. key: the setting, for messages.
+
+    Raises UserError where there is neither, at once where there is no network.
+    """
+    folder = user_path(path)
+    if os.path.isdir(folder):
+        return folder
+    if not is_hub_name(path):
+        raise UserError(f"{key}={path}: no such folder, and not a hub name (owner/name)")
+    from huggingface_hub import snapshot_download
+
+    offline = not is_reachable()
+    try:
+        return Path(snapshot_download(path, allow_patterns=patterns, local_files_only=offline))
+    except (OSError, ValueError) as error:  # every error of the hub's client, and a bad name
+        raise UserError(
+            f"{key}={path}: no such folder, and the hub gave no copy ({type(error).__name__}); "
+            f"download it where the hub is reachable and set {key}=<folder>"
+        ) from error
+
+
+def is_hub_name(path: str) -> bool:
+    """Whether a path reads as owner/name."""
+    return _NAME.fullmatch(path) is not None
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +15,10 @@ from dartree_exp.errors import UserError
 from dartree_exp.models.codec import ChatCodec
 from dartree_exp.models.digests import digest_of_files
 from dartree_exp.models.folder import EMBED, check_sizes, read_config, read_eos
-from dartree_exp.models.hub import snapshot
+from dartree_exp.models.hub import folder_or_snapshot
 from dartree_exp.models.toy import toy_target
 from dartree_exp.models.weight_files import INDEX, headers, non_finite, weight_files
-from dartree_exp.records.reading import read_object, read_text, user_path
+from dartree_exp.records.reading import read_object, read_text
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import EngineConfig, ModelConfig
@@ -31,7 +29,6 @@ T = TypeVar("T")
 ALL_THREADS = torch.get_num_threads()
 """Before any run has set another number."""
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -62,7 +59,8 @@ def load_target(model: ModelConfig, engine: EngineConfig) -> Target:
 
 def _load(model: ModelConfig, dtype: torch.dtype, device: torch.device) -> Target:
     if model.path is not None:
-        return load_folder(_locate(model.path), model.name, dtype, device)
+        folder = folder_or_snapshot("model.path", model.path, _HUB_FILES)
+        return load_folder(folder, model.name, dtype, device)
     if model.name == TOY:
         return toy_target(model.family or "llama", dtype, model.seed, device=device)
 
@@ -253,23 +251,3 @@ def _more_eos(codec: ChatCodec, own: int, eos_ids: Sequence[int]) -> str:
         f"the tokenizer ends with {token!r}, the generation config with {others}; both end an "
         "answer here"
     )
-
-
-def _locate(path: str) -> Path:
-    """A local folder, or the local copy of a hub name's files."""
-    folder = user_path(path)
-    if os.path.isdir(folder):
-        return folder
-    if not _HUB_NAME.fullmatch(path):
-        raise UserError(f"model.path={path}: no such folder, and not a hub name (owner/name)")
-
-    try:
-        return snapshot(path, _HUB_FILES)
-    except (
-        OSError
-    ) as error:  # every error of the hub client: offline, not found, gated, interrupted
-        raise UserError(
-            f"model.path={path}: no such folder, and the hub gave no copy "
-            f"({type(error).__name__}); download it where "
-            "the hub is reachable and give the folder"
-        ) from error

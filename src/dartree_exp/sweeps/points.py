@@ -18,8 +18,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from dartree_exp.config.composition import COMPOSITION_ERRORS, explain
 from dartree_exp.config.load import load_config
 from dartree_exp.config.schema import Config
-from dartree_exp.config.validate import check_files, check_folder_name
+from dartree_exp.config.validate import check_folder_name
 from dartree_exp.errors import ConfigError
+from dartree_exp.inputs.checks import check_files
 
 _OF_THE_SWEEP = ("output", "sweep")
 """Settings that a sweep has only once: with two values, a worker would write its outcome where

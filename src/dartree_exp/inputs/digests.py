@@ -13,9 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from dartree_exp.config.schema import SCRIPTED_DRAFTERS, Config
+from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION, reference_in
+from dartree_exp.drafters.dflash.config import read_json
+from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
 from dartree_exp.errors import UserError
 from dartree_exp.models.digests import cache_folder, digest_of_files
-from dartree_exp.records.reading import user_path
+from dartree_exp.models.hub import at_hand
+from dartree_exp.prompts.rows import locate as locate_rows
 
 # What decides which ids a text becomes and where an answer ends.
 _SETTINGS = (
@@ -80,8 +84,6 @@ def _drafter(config: Config) -> list[Path]:
 
 
 def _calibration(config: Config) -> list[Path] | None:
-    from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION
-
     folders = _drafter_folders(config)
     if not folders or config.budget.name != "confidence":
         return None
@@ -89,10 +91,8 @@ def _calibration(config: Config) -> list[Path] | None:
 
 
 def _prompts(config: Config) -> list[Path] | None:
-    from dartree_exp.prompts.rows import locate
-
     if config.benchmark.path is not None:
-        return [locate(config.benchmark)]
+        return [locate_rows(config.benchmark)]
     if config.benchmark.dataset is not None:
         return None
     return [Path(str(files("dartree_exp.prompts") / f"{config.benchmark.name}.jsonl"))]
@@ -104,7 +104,7 @@ def _target_folder(config: Config) -> Path | None:
     return (
         cache_folder() / config.model.name
         if config.model.path is None
-        else _at_hand(config.model.path)
+        else at_hand(config.model.path)
     )
 
 
@@ -112,30 +112,11 @@ def _drafter_folders(config: Config) -> list[Path]:
     """The drafter's folder, after that of a backbone it shares; [] where there is none on this
     machine.
     """
-    from dartree_exp.drafters.dflash.backbone_ref import reference_in
-    from dartree_exp.drafters.dflash.config import read_json
-    from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
-
     path = config.drafter.path
     if config.method == "ar" or config.drafter.name in SCRIPTED_DRAFTERS or path is None:
         return []
-    folder = locate(path) if path.startswith(PACKAGE_SCHEME) else _at_hand(path)
+    folder = locate(path) if path.startswith(PACKAGE_SCHEME) else at_hand(path)
     if folder is None:
         return []
     reference = reference_in(read_json(folder))
     return [folder] if reference is None else [reference.beside(folder), folder]
-
-
-def _at_hand(path: str) -> Path | None:
-    """A local folder, or the hub's copy on this machine; None where there is neither. Asks no
-    network.
-    """
-    folder = user_path(path)
-    if folder.is_dir():
-        return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(path, local_files_only=True))
-    except (OSError, ValueError):  # not downloaded yet, or no hub name
-        return None

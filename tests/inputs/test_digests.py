@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dartree_exp.config import compose
-from dartree_exp.config.inputs import input_digests
+from dartree_exp.inputs.digests import input_digests
 
 TARGET = (
     "model.safetensors",
@@ -106,8 +106,8 @@ def test_what_is_not_at_hand_or_damaged_has_no_digest(settings, tmp_path, monkey
 
 def test_digests_come_without_torch():
     code = (
-        "import sys\nfrom dartree_exp.config import compose\nfrom dartree_exp.config.inputs import "
-        "input_digests\n"
+        "import sys\nfrom dartree_exp.config import compose\n"
+        "from dartree_exp.inputs.digests import input_digests\n"
         "print(sorted(input_digests(compose(['drafter=dspark', 'budget=confidence']))))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])\n"
     )

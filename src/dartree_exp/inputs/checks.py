@@ -1,0 +1,60 @@
+"""Whether the files that a configuration names are there and can do what is asked of them
+(torch-free).
+"""
+
+from __future__ import annotations
+
+import os
+
+from dartree_exp.config.schema import SEEDED, Config
+from dartree_exp.drafters.dflash.config import read_config
+from dartree_exp.drafters.heads.config import MarkovHeadConfig, wrong_head
+from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
+from dartree_exp.errors import ConfigError, UserError
+from dartree_exp.models.hub import is_hub_name
+from dartree_exp.prompts.template import check_template
+from dartree_exp.records.reading import user_path
+
+
+def check_files(config: Config) -> None:
+    """Raise ConfigError where a template cannot work, a path names nothing, or a checkpoint cannot
+    do what is asked of it.
+
+    Hub names are left to the loaders, as are weights: only `config.json` is read here.
+    """
+    check_template("benchmark.template", config.benchmark.template)
+    check_template("benchmark.optional", config.benchmark.optional)
+    paths = {"model.path": config.model.path, "benchmark.path": config.benchmark.path}
+    for key, path in paths.items():
+        if path is None or os.path.exists(user_path(path)):
+            continue
+        if key == "benchmark.path" or not is_hub_name(path):
+            hub = "" if key == "benchmark.path" else " and it is no hub name"
+            raise ConfigError(f"{key}={path}: does not exist{hub}")
+    if config.drafter.path not in (None, SEEDED) and config.method != "ar":
+        _check_checkpoint(config.drafter.path, config)
+
+
+def _check_checkpoint(path: str, config: Config) -> None:
+    at_hand = path.startswith(PACKAGE_SCHEME) or os.path.exists(user_path(path))
+    if not at_hand and is_hub_name(path):
+        return
+    try:
+        head = read_config(locate(path)).head
+    except UserError as error:
+        raise ConfigError(str(error)) from error
+    wrong = wrong_head(head, config.drafter.head)
+    if wrong is not None:
+        raise ConfigError(f"drafter.head={config.drafter.head}: the checkpoint {path} {wrong}")
+    if config.tree.draft_sampling == "release" and not getattr(head, "pure_draft_prefix_len", 0):
+        raise ConfigError(
+            f"tree.draft_sampling=release: the checkpoint {path} corrects every depth "
+            "(pure_draft_prefix_len 0), so that"
+            " nothing is sampled; use tree.draft_sampling=argmax"
+        )
+    if config.budget.name == "confidence" and not (
+        isinstance(head, MarkovHeadConfig) and head.enable_confidence_head
+    ):
+        raise ConfigError(
+            f"budget=confidence: the checkpoint {path} has no confidence head; use budget=fixed"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dartree_exp.config import hydra_settings
@@ -33,31 +35,60 @@ _EXTRAS = {
 """Hydra's plugins that `conf/hydra/` builds on, and what installs them."""
 
 
+@dataclass(frozen=True)
+class Program:
+    """The file of `conf/` that a program's configuration starts from, and its schema."""
+
+    name: str
+    schema: type
+
+    def groups(self) -> set[str]:
+        """The groups that its defaults list names."""
+        file = files(CONFIG_MODULE) / f"{self.name}.yaml"
+        defaults = OmegaConf.create(file.read_text(encoding="utf-8")).defaults
+        return {str(key) for entry in defaults if entry != "_self_" for key in entry}
+
+
+MAIN = Program(CONFIG_NAME, Config)
+
+
 def make_config(overrides: Sequence[str] = ()) -> Config:
     """The checked configuration of `python -m dartree_exp <overrides>`, from Python.
 
     Raises ConfigError with a one-line message.
     """
     overrides = normalise(overrides)
-    mistake = first_mistake(overrides)  # Hydra looks for a file of any name, however long
+    return load_config(composed(overrides), overrides)
+
+
+def composed(
+    overrides: Sequence[str], program: Program = MAIN, config_dirs: Sequence[Path] = ()
+) -> DictConfig:
+    """What Hydra makes of normalised overrides. Raises ConfigError with a one-line message."""
+    # Before Hydra, which looks for a file of any name, however long.
+    mistake = first_mistake(overrides, config_dirs, program)
     if mistake is not None:
         raise ConfigError(mistake)
+    places = ",".join(f"file://{folder.resolve()}" for folder in config_dirs)
+    search = [f"hydra.searchpath=[{places}]"] if places else []
     try:
         with initialize_config_module(CONFIG_MODULE, version_base=VERSION_BASE):
-            raw = compose(CONFIG_NAME, overrides)
+            return compose(program.name, [*overrides, *search])
     except COMPOSITION_ERRORS as error:
-        raise ConfigError(explain(error, overrides)) from error
-    return load_config(raw, overrides)
+        raise ConfigError(explain(error, overrides, config_dirs, program)) from error
 
 
-def groups(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """The options of each group, of the package and of further folders (`--config-dir`), shared
-    parts left out.
+def groups(config_dirs: Sequence[Path] = (), program: Program = MAIN) -> dict[str, list[str]]:
+    """The options of each group of a program, of the package and of further folders
+    (`--config-dir`), shared parts left out.
     """
     found: dict[str, set[str]] = {}
+    others = {
+        folder.name for folder in files(CONFIG_MODULE).iterdir() if folder.is_dir()
+    } - program.groups()
     for root in (files(CONFIG_MODULE), *(folder for folder in config_dirs if folder.is_dir())):
         for folder in root.iterdir():
-            if folder.is_dir() and folder.name not in ("__pycache__", "hydra"):
+            if folder.is_dir() and folder.name not in others:
                 names = (file.name for file in folder.iterdir())
                 options = {
                     name[: -len(".yaml")]
@@ -93,11 +124,13 @@ def first_comment(group: str, option: str) -> str:
     return comments[0] if comments else ""
 
 
-def normalise(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> list[str]:
+def normalise(
+    overrides: Sequence[str], config_dirs: Sequence[Path] = (), program: Program = MAIN
+) -> list[str]:
     """`+method=ddtree` and `method=ddtree` are the same, as for every other group; `glob(...)`
     becomes its options.
     """
-    known = groups(config_dirs)
+    known = groups(config_dirs, program)
     plain = [
         text[1:] if text.startswith("+") and text[1:].partition("=")[0] in known else text
         for text in overrides
@@ -120,11 +153,13 @@ def _expanded(text: str, options: dict[str, list[str]]) -> str:
     return f"{key}={','.join(names)}" if names else text
 
 
-def first_mistake(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str | None:
+def first_mistake(
+    overrides: Sequence[str], config_dirs: Sequence[Path] = (), program: Program = MAIN
+) -> str | None:
     """One line for the first override that cannot be read or that names no option or key; None
     where there is none.
     """
-    options = groups(config_dirs)
+    options = groups(config_dirs, program)
     parser = OverridesParser.create()
     for text in overrides:
         try:
@@ -134,16 +169,21 @@ def first_mistake(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) ->
                 f"{text}: cannot be read; write key=value, and quote values with special "
                 "characters: 'key=\"a, b\"'"
             )
-        for message in _refusals(override, text, options):
+        for message in _refusals(override, text, options, program.schema):
             return message
     return None
 
 
-def explain(error: Exception, overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> str:
+def explain(
+    error: Exception,
+    overrides: Sequence[str],
+    config_dirs: Sequence[Path] = (),
+    program: Program = MAIN,
+) -> str:
     """One line for what Hydra refused: the mistake in the overrides, else Hydra's own first
     line.
     """
-    mistake = first_mistake(overrides, config_dirs)
+    mistake = first_mistake(overrides, config_dirs, program)
     if mistake is not None:
         return mistake
     if "Ambiguous value" in str(error):
@@ -179,7 +219,9 @@ def one_line(error: BaseException) -> str:
     return _first_line(error) + cause
 
 
-def _refusals(override: Override, text: str, options: dict[str, list[str]]) -> Iterator[str]:
+def _refusals(
+    override: Override, text: str, options: dict[str, list[str]], schema: type
+) -> Iterator[str]:
     key = override.key_or_group
     if override.is_hydra_override():
         message = hydra_settings.refusal(key, override.value())
@@ -198,15 +240,13 @@ def _refusals(override: Override, text: str, options: dict[str, list[str]]) -> I
         for value in _values(override):
             if value not in options[key]:
                 # `budget=16` means the number, not the policy.
-                like = next(
-                    (name for name, _, _ in knobs() if name != key and name.endswith(f".{key}")),
-                    None,
-                )
+                names = (name for name, _, _ in knobs(schema) if name != key)
+                like = next((name for name in names if name.endswith(f".{key}")), None)
                 number = f"{like}={value}" if like and value is not None else None
                 close = nearest(str(value), options[key]) or number
                 yield _no_option(key, "null" if value is None else value, options[key], close)
-    elif not any(key == name or key.startswith(f"{name}.") for name, _, _ in knobs()):
-        yield f"{text}: there is no such key{did_you_mean(nearest_key(key))}"
+    elif not any(key == name or key.startswith(f"{name}.") for name, _, _ in knobs(schema)):
+        yield f"{text}: there is no such key{did_you_mean(nearest_key(key, schema))}"
 
 
 def _values(override: Override) -> list[Any]:

@@ -62,11 +62,11 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), None)
 
 
-def nearest_key(key: str) -> str | None:
+def nearest_key(key: str, schema: type = Config) -> str | None:
     """The closest setting to a mistyped dotted key: by the whole key, or by its last part under
     whatever group.
     """
-    keys = [name for name, _, _ in knobs()]
+    keys = [name for name, _, _ in knobs(schema)]
     close = nearest(key, keys)
     if close is not None:
         return close

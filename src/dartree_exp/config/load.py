@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -20,12 +20,25 @@ from dartree_exp.config.schema import Config
 from dartree_exp.config.validate import check_combinations, check_ranges
 from dartree_exp.errors import ConfigError
 
+T = TypeVar("T")
 _ESCAPE = re.compile(r"\\[nt]|\\\\(?=[nt])")
 
 
 def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
-    """Resolve, type and check a composed configuration; `tree.scoring` and `method` come back
-    filled in.
+    """A composed configuration, typed and checked; `tree.scoring` and `method` come back filled in.
+
+    Raises ConfigError with a one-line message.
+    """
+    config = typed(raw, Config, overrides)
+    if config.tree.scoring is None:
+        config.tree.scoring = "marginal" if config.drafter.head == "none" else "conditional"
+    check_combinations(config)
+    config.method = method_name(config)
+    return config
+
+
+def typed(raw: DictConfig, schema: type[T], overrides: Sequence[str] = ()) -> T:
+    """Resolve a composed configuration, give its values their types and check their ranges.
 
     overrides: the settings as typed, of which some are read with escapes (`Knob.escapes`).
     Raises ConfigError with a one-line message.
@@ -35,36 +48,32 @@ def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {_first_line(error)}") from error
     assert isinstance(plain, dict)
-    _check_keys(plain, Config, "")
+    _check_keys(plain, schema, "", schema)
     try:
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain))
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), plain))
     except MissingMandatoryValue as error:
         raise ConfigError(
             f"{_missing_key(error)}: no value; set one on the command line or in conf/"
         ) from error
     except OmegaConfBaseException as error:
-        raise _type_error(error, plain) from error
-    assert isinstance(config, Config)
+        raise _type_error(error, plain, schema) from error
+    assert isinstance(config, schema)
     _read_escapes(config, overrides)
     check_ranges(config)
-    if config.tree.scoring is None:
-        config.tree.scoring = "marginal" if config.drafter.head == "none" else "conditional"
-    check_combinations(config)
-    config.method = method_name(config)
     return config
 
 
-def to_yaml(config: Config) -> str:
+def to_yaml(config: Any) -> str:
     """The resolved configuration as YAML, as it lies in a run folder."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-def _read_escapes(config: Config, overrides: Sequence[str]) -> None:
+def _read_escapes(config: Any, overrides: Sequence[str]) -> None:
     """Turn `\\n` and `\\t` of typed texts into newline and tab, and `\\\\n` into a backslash and an
     n; YAML has its own.
     """
     typed = {text.partition("=")[0].lstrip("+") for text in overrides}
-    for key, _, knob in knobs():
+    for key, _, knob in knobs(type(config)):
         if knob.escapes and key in typed:
             value = attrgetter(key)(config)
             read = (
@@ -78,25 +87,25 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: {"n": "\n", "t": "\t"}.get(found[0][1], "\\"), text)
 
 
-def _check_keys(node: dict[Any, Any], schema: type, prefix: str) -> None:
+def _check_keys(node: dict[Any, Any], schema: type, prefix: str, root: type) -> None:
     hints = get_type_hints(schema)
     for name, value in node.items():
         key = f"{prefix}{name}"
         if name not in hints:
             raise ConfigError(
-                f"{key}={value}: there is no such key{did_you_mean(nearest_key(key))}"
+                f"{key}={value}: there is no such key{did_you_mean(nearest_key(key, root))}"
             )
         if is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 names = ", ".join(field.name for field in fields(hints[name]))
                 raise ConfigError(f"{key}={value}: a group with the keys {names}")
-            _check_keys(value, hints[name], f"{key}.")
+            _check_keys(value, hints[name], f"{key}.", root)
 
 
-def _type_error(error: OmegaConfBaseException, plain: dict[Any, Any]) -> ConfigError:
+def _type_error(error: OmegaConfBaseException, plain: dict[Any, Any], schema: type) -> ConfigError:
     key = error.full_key or ""
     setting = key.partition("[")[0]
-    for name, hint, knob in knobs():
+    for name, hint, knob in knobs(schema):
         if setting == name or setting.startswith(f"{name}."):
             value = OmegaConf.select(OmegaConf.create(plain), name)
             return ConfigError(f"{name}={value}: must be {describe(hint, knob)}")

@@ -17,9 +17,9 @@ from dartree_exp.errors import ConfigError
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
 
 
-def check_ranges(config: Config) -> None:
+def check_ranges(config: Any) -> None:
     """Raise ConfigError for the first value outside what the schema allows."""
-    for key, hint, knob in knobs():
+    for key, hint, knob in knobs(type(config)):
         value = attrgetter(key)(config)
         for item in value if isinstance(value, list) else (value,):
             if not _fits(item, knob):

@@ -97,7 +97,7 @@ def test_settings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     counts: dict[str, int] = {}
 
-    @bounded(80)
+    @bounded(160)
     @given(st.lists(OVERRIDE, min_size=1, max_size=2))
     def read(overrides: list[str]) -> None:
         before = listing(place)

@@ -23,11 +23,15 @@ PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 
 @dataclass(frozen=True)
 class Import:
-    """`source` imports `target`, both full module names; types_only: under `if TYPE_CHECKING`."""
+    """`source` imports `target`, both full module names.
+
+    when: "start" (at module level), "call" (inside a function) or "types" (under
+    `if TYPE_CHECKING`).
+    """
 
     source: str
     target: str
-    types_only: bool = False
+    when: str = "start"
 
 
 def imports(sources: Mapping[str, Path] = SOURCES) -> set[Import]:
@@ -36,13 +40,19 @@ def imports(sources: Mapping[str, Path] = SOURCES) -> set[Import]:
         _module(package, file.relative_to(folder)): file
         for package, folder in sources.items()
         for file in folder.rglob("*.py")
-        if package != PACKAGE or "kernels" not in file.relative_to(folder).parts[:-1]
     }
+    modules = {name for module in files for name in with_packages(module)}
     return {
-        Import(source, target, types_only)
+        Import(source, target, when)
         for source, file in files.items()
-        for target, types_only in _imports(ast.parse(file.read_text()), source, file, files)
+        for target, when in _imports(file, source, modules)
     }
+
+
+def with_packages(module: str) -> set[str]:
+    """A module and the packages it is in, which are imported with it."""
+    parts = module.split(".")
+    return {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
 
 
 def _module(package: str, file: Path) -> str:
@@ -50,29 +60,29 @@ def _module(package: str, file: Path) -> str:
     return ".".join([package, *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
-def _imports(
-    tree: ast.Module, source: str, file: Path, modules: Iterable[str]
-) -> Iterator[tuple[str, bool]]:
-    """(imported module, whether for types only) for each import statement of a file."""
-    typing_only = {
-        statement
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
-        for part in block.body
-        for statement in ast.walk(part)
-    }
-    for node in ast.walk(tree):
+def _imports(file: Path, source: str, modules: set[str]) -> Iterator[tuple[str, str]]:
+    """(imported module, when) for each import statement of a file."""
+    for node, when in _statements(ast.parse(file.read_text()), "start"):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node in typing_only) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = source.split(".")
-                above = above[: len(above) - node.level + (file.name == "__init__.py")]
-                base = ".".join([*above, *([base] if base else [])])
-            for alias in node.names:
-                name = f"{base}.{alias.name}"
-                yield (name if name in modules else base), node in typing_only
+            yield from ((alias.name, when) for alias in node.names)
+            continue
+        package = source.split(".")
+        if node.level:
+            package = package[: len(package) - node.level + (file.name == "__init__.py")]
+        base = ".".join([*(package if node.level else []), *([node.module] if node.module else [])])
+        for alias in node.names:
+            name = f"{base}.{alias.name}"
+            yield (name if name in modules else base), when
+
+
+def _statements(node: ast.AST, when: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield node, when
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        when = "call" if when == "start" else when
+    for child in ast.iter_child_nodes(node):
+        typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        yield from _statements(child, "types" if typing_only and child in node.body else when)
 
 
 def room(module: str) -> str:

@@ -18,7 +18,7 @@ from dartree_exp.engines.cache import (
     check_rewindable,
     smallest_window,
 )
-from dartree_exp.models.codec import Codec
+from dartree_exp.engines.codec import Codec
 
 HALF = (torch.bfloat16, torch.float16)
 """Dtypes in which the order of additions shows in the ids."""

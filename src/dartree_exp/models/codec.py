@@ -5,25 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
+from dartree_exp.engines.codec import Message
 from dartree_exp.errors import UserError
 from dartree_exp.models.chat_template import TemplateError, bounded, check_template
-
-Message = dict[str, str]
-"""{"role": "system" | "user" | "assistant", "content": text}"""
-
-
-class Codec(Protocol):
-    def encode_chat(self, messages: Sequence[Message], enable_thinking: bool = False) -> list[int]:
-        """Ids of the rendered conversation, ready for the assistant's answer."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids; special tokens are left out."""
-
-    @property
-    def special_ids(self) -> dict[str, int]:
-        """Ids of the tokens that `decode` leaves out, by their text."""
 
 
 class ChatCodec:

@@ -13,13 +13,21 @@ from pathlib import Path
 
 import pytest
 
+import golden_support
+
+
+def pytest_configure() -> None:
+    if golden_support.required() and (problem := golden_support.missing()):
+        raise pytest.UsageError(problem)
+
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of golden vectors and data: `DARTREE_SHARED`, or `shared/` beside the project."""
-    folder = Path(os.environ.get("DARTREE_SHARED", Path(__file__).resolve().parents[2] / "shared"))
-    if not (folder / "golden").is_dir():
-        pytest.skip(f"no golden vectors at {folder}: set DARTREE_SHARED")
+def shared_data() -> Path:
+    """Benchmark prompts and generated text that the repository may not carry."""
+    folder = golden_support.SHARED / "data"
+    if not folder.is_dir():
+        missing = pytest.fail if os.environ.get("DARTREE_REQUIRE_SHARED") else pytest.skip
+        missing(f"{folder} does not exist: set DARTREE_SHARED")
     return folder
 
 

@@ -1,8 +1,6 @@
-"""Whole decodes of the reference implementations, round by round (../shared/golden/end_to_end,
-fp32).
+"""Whole decodes of the reference implementations, round by round (golden family
+`end_to_end`, fp32).
 """
-
-import json
 
 import pytest
 import torch
@@ -16,16 +14,8 @@ from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_model
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
+from golden_support import GoldenCase, carried, golden_cases
 
-CASES = [
-    "dflash_ddtree_random_draft",
-    "dflash_ddtree_stop_token",
-    "dflash_ddtree_tied_block16",
-    "dflash_ddtree_trained_draft",
-    "domino_family_shift0",
-    "domino_family_shift1",
-    "dspark_vanilla",
-]
 HEADLESS = ("dflash", "ddtree")
 
 
@@ -89,16 +79,15 @@ def check_round(ours, theirs: dict) -> None:
     assert ours.bonus == theirs["bonus"]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_reference_runs(shared, case):
-    folder = shared / "golden/end_to_end"
-    golden = json.loads((folder / f"{case}.json").read_text())
-    target = load_target(folder / golden["checkpoints"]["target"])
+@pytest.mark.parametrize("case", golden_cases("end_to_end"))
+def test_reference_runs(case: GoldenCase):
+    golden, folders = case.spec, case.folders
+    target = load_target(folders["target"])
     checked = 0
     for run in golden["runs"]:
         decoded = decode(
             target,
-            folder / golden["checkpoints"]["draft"],
+            folders["draft"],
             run,
             golden["prompts"][run["prompt_index"]],
         )
@@ -117,17 +106,17 @@ def test_reference_runs(shared, case):
     assert checked > 20
 
 
-def test_every_case_of_the_family_is_run(shared):
-    assert sorted(path.stem for path in (shared / "golden/end_to_end").glob("*.json")) == CASES
+def has_pruned(case: GoldenCase) -> bool:
+    return any(run["method"] == "dartree_pruned" for run in case.spec["runs"])
 
 
-def test_control_a_wrong_knob_is_caught(shared):
+def test_control_a_wrong_knob_is_caught():
     """Another depth bonus builds other trees, and the comparison notices."""
-    folder = shared / "golden/end_to_end"
-    golden = json.loads((folder / "domino_family_shift1.json").read_text())
+    case = carried("end_to_end", has_pruned)[0]
+    golden, folders = case.spec, case.folders
     run = next(r for r in golden["runs"] if r["method"] == "dartree_pruned")
-    target = load_target(folder / golden["checkpoints"]["target"])
-    drafter = load_drafter(folder / golden["checkpoints"]["draft"], target)
+    target = load_target(folders["target"])
+    drafter = load_drafter(folders["draft"], target)
     wrong = compose([*overrides(run), "tree.beta=-1.5"])
     method = make_method(wrong.tree, wrong.budget, drafter)
     decoded = speculate(

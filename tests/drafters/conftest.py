@@ -1,16 +1,14 @@
-"""Golden cases, a target reduced to what drafters read of it, and a small random checkpoint."""
+"""A small random checkpoint and the target it fits."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from drafter_support import StubTarget
 from torch import Tensor
 
 from dartree_exp.drafters.dflash.checkpoint import save_drafter, save_head
@@ -27,61 +25,9 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@dataclass
-class StubTarget:
-    embed_weight: Tensor
-    lm_head_weight: Tensor
-    num_layers: int
-    name: str = "stub"
-
-    @property
-    def vocab_size(self) -> int:
-        return self.embed_weight.shape[0]
-
-    @property
-    def hidden_size(self) -> int:
-        return self.embed_weight.shape[1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.embed_weight.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.embed_weight.device
-
-
-@dataclass
-class GoldenCase:
-    spec: dict[str, Any]
-    arrays: dict[str, Tensor]
-    checkpoint: Path
-
-    def target(self, num_layers: int) -> StubTarget:
-        return StubTarget(
-            self.arrays["target.embed_tokens.weight"],
-            self.arrays["target.lm_head.weight"],
-            num_layers=num_layers,
-        )
-
-
 @pytest.fixture(scope="session")
 def make_stub() -> type[StubTarget]:
     return StubTarget
-
-
-@pytest.fixture(scope="session")
-def golden(shared: Path) -> Callable[[str, str], GoldenCase]:
-    def read(family: str, case: str) -> GoldenCase:
-        folder = shared / "golden" / family
-        spec = json.loads((folder / f"{case}.json").read_text())
-        return GoldenCase(
-            spec,
-            load_file(folder / spec["tensors_file"]),
-            folder / spec["checkpoint"].split("/")[0],
-        )
-
-    return read
 
 
 @pytest.fixture

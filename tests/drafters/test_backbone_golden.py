@@ -9,32 +9,24 @@ from typing import Any
 
 import pytest
 import torch
+from drafter_support import stub_target
 from torch import Tensor
 
 from dartree_exp.drafters.dflash import model as backbone_module
 from dartree_exp.drafters.dflash.cache import DraftCache
 from dartree_exp.drafters.dflash.checkpoint import load_drafter, read_checkpoint
 from dartree_exp.drafters.dflash.model import DFlashBackbone, DFlashLayer
+from golden_support import GoldenCase, carried, golden_cases
 
-CASES = [
-    "l1_b8_default_layers",
-    "l2_b16",
-    "l2_b4",
-    "l2_b8",
-    "l2_b8_bf16",
-    "l2_b8_headdim24",
-    "l3_b16_default_layers",
-    "l3_b4",
-    "l3_b8",
-]
+FAMILY = "dflash_backbone"
 
 
-def test_every_case_of_the_family_is_run(shared):
-    assert sorted(p.stem for p in (shared / "golden" / "dflash_backbone").glob("*.json")) == CASES
+def in_float32(case: GoldenCase) -> bool:
+    return case.spec["params"]["dtype"] == "float32"
 
 
 def run_rounds(
-    model: DFlashBackbone, case: Any, expected: str = "hidden"
+    model: DFlashBackbone, case: GoldenCase, expected: str = "hidden"
 ) -> tuple[list[float], DraftCache]:
     """Largest excess over the tolerance per round (<= 0 passes), and the cache after the last
     round.
@@ -61,16 +53,15 @@ def run_rounds(
     return excess, cache
 
 
-def read(case: Any, dtype: torch.dtype | None = None) -> DFlashBackbone:
+def read(case: GoldenCase, dtype: torch.dtype | None = None) -> DFlashBackbone:
     stored = read_checkpoint(case.checkpoint, dtype=dtype)
     assert list(stored.config.target_layer_ids) == case.spec["params"]["target_layer_ids"]
     assert stored.config.shift_label is False and stored.head is None
     return stored.backbone
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_rounds_and_final_cache(golden: Callable, name: str):
-    case = golden("dflash_backbone", name)
+@pytest.mark.parametrize("case", golden_cases(FAMILY))
+def test_rounds_and_final_cache(case: GoldenCase):
     excess, cache = run_rounds(read(case), case)
     assert max(excess) <= 0
     atol, rtol = case.spec["tolerance"]["hidden_atol"], case.spec["tolerance"]["hidden_rtol"]
@@ -81,16 +72,15 @@ def test_rounds_and_final_cache(golden: Callable, name: str):
             )
 
 
-def test_bf16_weights_in_float32(golden: Callable):
-    case = golden("dflash_backbone", "l2_b8_bf16")
+@pytest.mark.parametrize("case", golden_cases(FAMILY, lambda case: not in_float32(case)))
+def test_bf16_weights_in_float32(case: GoldenCase):
     excess, _ = run_rounds(read(case, torch.float32), case, "hidden_fp32")
     assert max(excess) <= 0
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if not n.endswith("bf16")])
-def test_proposals_use_the_slots_after_the_root(golden: Callable, name: str):
-    case = golden("dflash_backbone", name)
-    drafter = load_drafter(case.checkpoint, case.target(case.spec["params"]["L"]))
+@pytest.mark.parametrize("case", golden_cases(FAMILY, in_float32))
+def test_proposals_use_the_slots_after_the_root(case: GoldenCase):
+    drafter = load_drafter(case.checkpoint, stub_target(case, case.spec["params"]["L"]))
     assert drafter.num_drafts == drafter.block_size - 1
     session = drafter.session([])
     for r, line in enumerate(case.spec["rounds"]):
@@ -116,7 +106,7 @@ class _NormBlockOnly(torch.nn.Module):
 
 def _context_keys_not_normed(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
     for layer in model.layers:
-        layer.self_attn.k_norm = _NormBlockOnly(layer.self_attn.k_norm, slots=4)
+        layer.self_attn.k_norm = _NormBlockOnly(layer.self_attn.k_norm, model.config.block_size)
 
 
 def _normed_context(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,10 +130,11 @@ def _causal_block(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _block_positions_one_late(model: DFlashBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = backbone_module.rotary_table
+    table, slots = backbone_module.rotary_table, model.config.block_size
 
     def broken(positions: Tensor, *rest: Any) -> Any:
-        return table(torch.cat([positions[:, :-4], positions[:, -4:] + 1], dim=1), *rest)
+        context, block = positions[:, :-slots], positions[:, -slots:]
+        return table(torch.cat([context, block + 1], dim=1), *rest)
 
     monkeypatch.setattr(backbone_module, "rotary_table", broken)
 
@@ -152,18 +143,18 @@ def _block_positions_one_late(model: DFlashBackbone, monkeypatch: pytest.MonkeyP
     "break_it",
     [_normed_context, _context_keys_not_normed, _causal_block, _block_positions_one_late],
 )
+@pytest.mark.parametrize("case", carried(FAMILY, in_float32), ids=lambda case: case.name)
 def test_control_a_broken_backbone_is_caught(
-    golden: Callable, monkeypatch: pytest.MonkeyPatch, break_it: Callable
+    case: GoldenCase, monkeypatch: pytest.MonkeyPatch, break_it: Callable
 ):
-    case = golden("dflash_backbone", "l2_b4")
     model = read(case)
     break_it(model, monkeypatch)
     excess, _ = run_rounds(model, case)
     assert min(excess) > 0
 
 
-def test_control_block_rows_left_in_the_cache_are_caught(golden: Callable):
-    case = golden("dflash_backbone", "l2_b8")
+@pytest.mark.parametrize("case", carried(FAMILY, in_float32), ids=lambda case: case.name)
+def test_control_block_rows_left_in_the_cache_are_caught(case: GoldenCase):
     model = read(case)
     cache = model.new_cache()
     for r in range(2):

@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from drafter_support import greedy_chain
+from drafter_support import greedy_chain, stub_target, tolerance
 from safetensors.torch import load_file
 
 from dartree_exp.drafters.block import Block
@@ -18,27 +17,25 @@ from dartree_exp.drafters.dflash.config import read_config
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import make_head
 from dartree_exp.drafters.tensor_files import LEGACY_PREFIX
+from golden_support import GoldenCase, carried, golden_cases
 
-HEAD_CASES = [
-    "shift0_prefix0_b8",
-    "shift0_prefix1_b4",
-    "shift0_prefix1_b8",
-    "shift1_prefix0_b8",
-    "shift1_prefix1_b16",
-    "shift1_prefix1_b8",
-    "shift1_prefix1_b8_bf16",
-    "shift1_prefix1_b8_legacy_keys",
-]
-FULL_CASES = ["full_shift0_prefix0_b8", "full_shift1_prefix1_b8"]
+FAMILY = "domino_head"
 
 
-def test_every_case_of_the_family_is_run(shared):
-    assert sorted(p.stem for p in (shared / "golden" / "domino_head").glob("*.json")) == sorted(
-        HEAD_CASES + FULL_CASES
-    )
+def is_head(case: GoldenCase) -> bool:
+    """Blocks of a head alone; the other cases are whole checkpoints over rounds."""
+    return "num_blocks" in case.spec["params"]
 
 
-def read_head(case: Any) -> GRUHead:
+def is_anchor_first(case: GoldenCase) -> bool:
+    return not is_head(case) and case.spec["params"]["shift_label"]
+
+
+HEADS = golden_cases(FAMILY, is_head)
+FULL = golden_cases(FAMILY, lambda case: not is_head(case))
+
+
+def read_head(case: GoldenCase) -> GRUHead:
     """The golden head cases store the head's tensors only, so the checkpoint reader does not
     apply.
     """
@@ -52,27 +49,25 @@ def read_head(case: Any) -> GRUHead:
     return head.requires_grad_(False).bind(case.arrays["target.embed_tokens.weight"])
 
 
-@pytest.mark.parametrize("name", HEAD_CASES)
-def test_greedy_chains(golden: Callable, name: str):
-    case = golden("domino_head", name)
+@pytest.mark.parametrize("case", HEADS)
+def test_greedy_chains(case: GoldenCase):
     head, arrays, params = read_head(case), case.arrays, case.spec["params"]
-    tolerance = {
-        "atol": case.spec["tolerance"]["logits_atol"],
-        "rtol": case.spec["tolerance"]["logits_rtol"],
-    }
     skip = params["block_size"] - params["num_drafts"]
     for n in range(params["num_blocks"]):
         block = Block(arrays["hidden"][n, skip:], arrays["base_logits"][n, skip:].float(), None)
         root = int(arrays["block_ids"][n, 0])
-        torch.testing.assert_close(head.start(root)[0], arrays["gru_states"][n, 0], **tolerance)
+        torch.testing.assert_close(
+            head.start(root)[0], arrays["gru_states"][n, 0], **tolerance(case)
+        )
         chain, logits = greedy_chain(head, block, root, None)
         assert chain == arrays["greedy_chain"][n].tolist()
-        torch.testing.assert_close(logits, arrays["greedy_chain_logits"][n].float(), **tolerance)
+        torch.testing.assert_close(
+            logits, arrays["greedy_chain_logits"][n].float(), **tolerance(case)
+        )
 
 
-@pytest.mark.parametrize("name", HEAD_CASES)
-def test_gathered_candidates_give_the_same_corrections(golden: Callable, name: str):
-    case = golden("domino_head", name)
+@pytest.mark.parametrize("case", HEADS)
+def test_gathered_candidates_give_the_same_corrections(case: GoldenCase):
     head, arrays, params = read_head(case), case.arrays, case.spec["params"]
     skip = params["block_size"] - params["num_drafts"]
     block = Block(arrays["hidden"][0, skip:], arrays["base_logits"][0, skip:].float(), None)
@@ -85,49 +80,37 @@ def test_gathered_candidates_give_the_same_corrections(golden: Callable, name: s
     seen = logits.isfinite()
     assert seen.sum() == k * params["num_drafts"]
     expected = arrays["greedy_chain_logits"][0].float()
-    tolerance = {
-        "atol": case.spec["tolerance"]["logits_atol"],
-        "rtol": case.spec["tolerance"]["logits_rtol"],
-    }
     for depth in range(params["num_drafts"]):  # While the two chains agree, so do their logits.
         torch.testing.assert_close(
-            logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance
+            logits[depth][seen[depth]], expected[depth][seen[depth]], **tolerance(case)
         )
         if chain[: depth + 2] != arrays["greedy_chain"][0, : depth + 2].tolist():
             break
 
 
-@pytest.mark.parametrize("name", HEAD_CASES)
-def test_teacher_forced_pass(golden: Callable, name: str):
-    case = golden("domino_head", name)
+@pytest.mark.parametrize("case", HEADS)
+def test_teacher_forced_pass(case: GoldenCase):
     head, arrays, params = read_head(case), case.arrays, case.spec["params"]
-    tolerance = {
-        "atol": case.spec["tolerance"]["logits_atol"],
-        "rtol": case.spec["tolerance"]["logits_rtol"],
-    }
     ids = arrays["block_ids"]
     embeds = arrays["target.embed_tokens.weight"][ids]
     drafts, skip = params["num_drafts"], params["block_size"] - params["num_drafts"]
-    torch.testing.assert_close(head.states(embeds), arrays["gru_states"], **tolerance)
+    torch.testing.assert_close(head.states(embeds), arrays["gru_states"], **tolerance(case))
     base = arrays["base_logits"][:, skip:].float()
     corrections = head(arrays["hidden"][:, skip:], ids[:, :drafts])
     expected = arrays["teacher_forced_logits"][:, skip:].float()
-    torch.testing.assert_close(base + corrections, expected, **tolerance)
+    torch.testing.assert_close(base + corrections, expected, **tolerance(case))
     columns = torch.tensor([3, 0, 41])
     chosen = head(arrays["hidden"][:, skip:], ids[:, :drafts], columns)
-    torch.testing.assert_close(base[..., columns] + chosen, expected[..., columns], **tolerance)
+    torch.testing.assert_close(
+        base[..., columns] + chosen, expected[..., columns], **tolerance(case)
+    )
 
 
-@pytest.mark.parametrize("name", FULL_CASES)
-def test_whole_checkpoints_over_rounds(golden: Callable, name: str):
-    case = golden("domino_head", name)
-    drafter = load_drafter(case.checkpoint, case.target(num_layers=6))
+@pytest.mark.parametrize("case", FULL)
+def test_whole_checkpoints_over_rounds(case: GoldenCase):
+    drafter = load_drafter(case.checkpoint, stub_target(case, 6))
     assert drafter.head is not None and drafter.num_drafts == case.spec["params"]["num_drafts"]
     session = drafter.session([])
-    tolerance = {
-        "atol": case.spec["tolerance"]["logits_atol"],
-        "rtol": case.spec["tolerance"]["logits_rtol"],
-    }
     for r, line in enumerate(case.spec["rounds"]):
         arrays = {
             key.split(".", 1)[1]: value
@@ -136,14 +119,14 @@ def test_whole_checkpoints_over_rounds(golden: Callable, name: str):
         }
         root = int(arrays["root_token"])
         block = session.propose(arrays["target_hidden"][0], root, line["start"])
-        torch.testing.assert_close(block.hidden, arrays["draft_hidden"], **tolerance)
-        torch.testing.assert_close(block.logits, arrays["base_logits"], **tolerance)
+        torch.testing.assert_close(block.hidden, arrays["draft_hidden"], **tolerance(case))
+        torch.testing.assert_close(block.logits, arrays["base_logits"], **tolerance(case))
         torch.testing.assert_close(
-            drafter.head.start(root)[0], arrays["root_gru_state"], **tolerance
+            drafter.head.start(root)[0], arrays["root_gru_state"], **tolerance(case)
         )
         chain, logits = greedy_chain(drafter.head, block, root, None)
         assert chain == arrays["greedy_chain"].tolist()
-        torch.testing.assert_close(logits, arrays["greedy_chain_logits"], **tolerance)
+        torch.testing.assert_close(logits, arrays["greedy_chain_logits"], **tolerance(case))
 
 
 def _wrong_prefix(head: GRUHead, block: Block) -> Block:
@@ -163,24 +146,25 @@ def _gates_swapped(head: GRUHead, block: Block) -> Block:
 
 
 @pytest.mark.parametrize("break_it", [_wrong_prefix, _slots_one_late, _gates_swapped])
-@pytest.mark.parametrize("name", ["shift1_prefix1_b8", "shift0_prefix0_b8"])
-def test_control_a_broken_head_is_caught(golden: Callable, name: str, break_it: Callable):
-    case = golden("domino_head", name)
+@pytest.mark.parametrize("case", carried(FAMILY, is_head), ids=lambda case: case.name)
+def test_control_a_broken_head_is_caught(case: GoldenCase, break_it: Callable):
     head, arrays, params = read_head(case), case.arrays, case.spec["params"]
     skip = params["block_size"] - params["num_drafts"]
-    block = break_it(head, Block(arrays["hidden"][0, skip:], arrays["base_logits"][0, skip:], None))
+    base = arrays["base_logits"][0, skip:].float()
+    block = break_it(head, Block(arrays["hidden"][0, skip:], base, None))
     _, logits = greedy_chain(head, block, int(arrays["block_ids"][0, 0]), None)
-    assert not torch.allclose(logits, arrays["greedy_chain_logits"][0], atol=5e-5, rtol=1e-4)
+    expected = arrays["greedy_chain_logits"][0].float()
+    assert not torch.allclose(logits, expected, **tolerance(case))
 
 
-def test_control_the_other_slot_layout_is_caught(golden: Callable, tmp_path):
-    case = golden("domino_head", "full_shift1_prefix1_b8")
+@pytest.mark.parametrize("case", carried(FAMILY, is_anchor_first), ids=lambda case: case.name)
+def test_control_the_other_slot_layout_is_caught(case: GoldenCase, tmp_path):
     for file in case.checkpoint.iterdir():
         text = file.read_bytes()
         (tmp_path / file.name).write_bytes(
             text.replace(b'"shift_label": true', b'"shift_label": false')
         )
-    session = load_drafter(tmp_path, case.target(num_layers=6)).session([])
+    session = load_drafter(tmp_path, stub_target(case, 6)).session([])
     block = session.propose(
         case.arrays["round0.target_hidden"][0], int(case.arrays["round0.root_token"]), 9
     )

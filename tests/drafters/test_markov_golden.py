@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from drafter_support import greedy_chain
+from drafter_support import StubTarget, greedy_chain, tolerance
 from safetensors.torch import load_file
 
 from dartree_exp.budgets.confidence import ConfidenceBudget
@@ -21,27 +20,25 @@ from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidenc
 from dartree_exp.drafters.heads.head import make_head
 from dartree_exp.drafters.heads.markov import MarkovHead
 from dartree_exp.trees.tree import Ledger
+from golden_support import GoldenCase, carried, golden_cases
 
-HEAD_CASES = [
-    "gated_b1",
-    "gated_b7",
-    "rnn_b12_noconf",
-    "rnn_b7",
-    "vanilla_b7",
-    "vanilla_b7_bf16",
-    "vanilla_b7_conf_hidden_only",
-]
-FULL_CASES = ["full_dflash_anchor_first_b7", "full_gated_b7", "full_rnn_b7", "full_vanilla_b7"]
-CONFIDENT = [name for name in HEAD_CASES if name != "rnn_b12_noconf"]
+FAMILY = "dspark_heads"
 
 
-def test_every_case_of_the_family_is_run(shared):
-    assert sorted(p.stem for p in (shared / "golden" / "dspark_heads").glob("*.json")) == sorted(
-        HEAD_CASES + FULL_CASES
-    )
+def is_head(case: GoldenCase) -> bool:
+    """Blocks of a head alone; the other cases are whole checkpoints over rounds."""
+    return "num_blocks" in case.spec["params"]
 
 
-def read_head(case: Any) -> tuple[MarkovHead, ConfidenceHead | None]:
+def is_confident(case: GoldenCase) -> bool:
+    return is_head(case) and case.spec["params"]["enable_confidence_head"]
+
+
+HEADS = golden_cases(FAMILY, is_head)
+FULL = golden_cases(FAMILY, lambda case: not is_head(case))
+
+
+def read_head(case: GoldenCase) -> tuple[MarkovHead, ConfidenceHead | None]:
     """The golden head cases store the heads' tensors only (and an lm_head), so the checkpoint
     reader does not apply.
     """
@@ -64,14 +61,7 @@ def read_head(case: Any) -> tuple[MarkovHead, ConfidenceHead | None]:
     return head, bind_confidence(confidence, head)
 
 
-def tolerance(case: Any) -> dict[str, float]:
-    return {
-        "atol": case.spec["tolerance"]["logits_atol"],
-        "rtol": case.spec["tolerance"]["logits_rtol"],
-    }
-
-
-def block_of(case: Any, n: int) -> Block:
+def block_of(case: GoldenCase, n: int) -> Block:
     return Block(case.arrays["hidden"][n], case.arrays["base_logits"][n].float(), None)
 
 
@@ -90,9 +80,8 @@ def proposal_lengths(
     ]
 
 
-@pytest.mark.parametrize("name", HEAD_CASES)
-def test_greedy_chains(golden: Callable, name: str):
-    case = golden("dspark_heads", name)
+@pytest.mark.parametrize("case", HEADS)
+def test_greedy_chains(case: GoldenCase):
     head, _ = read_head(case)
     for n in range(case.spec["params"]["num_blocks"]):
         root = int(case.arrays["prev_token_ids"][n, 0])
@@ -112,9 +101,8 @@ def test_greedy_chains(golden: Callable, name: str):
                     break
 
 
-@pytest.mark.parametrize("name", HEAD_CASES)
-def test_teacher_forced_pass(golden: Callable, name: str):
-    case = golden("dspark_heads", name)
+@pytest.mark.parametrize("case", HEADS)
+def test_teacher_forced_pass(case: GoldenCase):
     head, _ = read_head(case)
     hidden, tokens = case.arrays["hidden"], case.arrays["prev_token_ids"]
     expected = case.arrays["teacher_forced_logits"].float() - case.arrays["base_logits"].float()
@@ -133,9 +121,8 @@ def test_teacher_forced_pass(golden: Callable, name: str):
     torch.testing.assert_close(some, every[:, [tokens.shape[1] - 1, 0]])
 
 
-@pytest.mark.parametrize("name", CONFIDENT)
-def test_confidence(golden: Callable, name: str):
-    case = golden("dspark_heads", name)
+@pytest.mark.parametrize("case", golden_cases(FAMILY, is_confident))
+def test_confidence(case: GoldenCase):
     _, confidence = read_head(case)
     arrays, expected = case.arrays, case.spec["expected"]
     logits = confidence(arrays["hidden"], arrays["prev_token_ids"])
@@ -156,11 +143,10 @@ def test_confidence(golden: Callable, name: str):
         )
 
 
-@pytest.mark.parametrize("name", FULL_CASES)
-def test_whole_checkpoints_over_rounds(golden: Callable, make_stub: Callable, name: str):
-    case = golden("dspark_heads", name)
+@pytest.mark.parametrize("case", FULL)
+def test_whole_checkpoints_over_rounds(case: GoldenCase):
     tables = load_file(case.checkpoint / "model.safetensors")
-    drafter = load_drafter(case.checkpoint, make_stub(tables[EMBED], tables[LM_HEAD], 6))
+    drafter = load_drafter(case.checkpoint, StubTarget(tables[EMBED], tables[LM_HEAD], 6))
     assert drafter.num_drafts == drafter.block_size == 7
     assert (drafter.head is None) == (case.spec["params"]["markov_rank"] == 0)
     session = drafter.session([])
@@ -206,18 +192,23 @@ def _gate_inverted(head: MarkovHead, block: Block) -> Block:
 
 
 @pytest.mark.parametrize(
-    ("name", "break_it"),
+    ("head_type", "break_it"),
     [
-        ("vanilla_b7", _previous_token_ignored),
-        ("gated_b7", _slots_one_late),
-        ("gated_b7", _gate_inverted),
-        ("rnn_b7", _slots_one_late),
-        ("rnn_b7", _gate_inverted),
+        ("vanilla", _previous_token_ignored),
+        ("gated", _slots_one_late),
+        ("gated", _gate_inverted),
+        ("rnn", _slots_one_late),
+        ("rnn", _gate_inverted),
     ],
 )
-def test_control_a_broken_head_is_caught(golden: Callable, name: str, break_it: Callable):
-    case = golden("dspark_heads", name)
+def test_control_a_broken_head_is_caught(head_type: str, break_it: Callable):
+    case = next(
+        case
+        for case in carried(FAMILY, is_head)
+        if case.spec["params"]["markov_head_type"] == head_type
+    )
     head, _ = read_head(case)
     block = break_it(head, block_of(case, 0))
     _, logits = greedy_chain(head, block, int(case.arrays["prev_token_ids"][0, 0]), None)
-    assert not torch.allclose(logits, case.arrays["greedy_chain_logits"][0], **tolerance(case))
+    expected = case.arrays["greedy_chain_logits"][0].float()
+    assert not torch.allclose(logits.float(), expected, **tolerance(case))

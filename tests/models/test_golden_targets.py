@@ -7,11 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from dartree_exp.engines.target import Target
 from dartree_exp.models.codec import ToyCodec
 from dartree_exp.models.registry import load_model, load_target
+from golden_support import MODEL, carried, golden_cases
 
+NAME = "smollm2_135m"
 ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto")
 
 
@@ -31,22 +34,10 @@ def golden_target(folder):
     )
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "dflash_ddtree_random_draft",
-        "dflash_ddtree_trained_draft",
-        "dflash_ddtree_tied_block16",
-        "dflash_ddtree_stop_token",
-        "domino_family_shift0",
-        "domino_family_shift1",
-        "dspark_vanilla",
-    ],
-)
-def test_golden_plain_decoding(shared, case):
-    folder = shared / "golden" / "end_to_end"
-    record = json.loads((folder / f"{case}.json").read_text())
-    target = golden_target(folder / record["checkpoints"]["target"])
+@pytest.mark.parametrize("case", golden_cases("end_to_end"))
+def test_golden_plain_decoding(case):
+    record = case.spec
+    target = golden_target(case.folders["target"])
     runs = [run for run in record["runs"] if run["method"] == "ar"]
     assert runs
     for run in runs:
@@ -56,32 +47,40 @@ def test_golden_plain_decoding(shared, case):
         assert (ids[: ends[0] + 1] if ends else ids) == run["new_ids"]
 
 
-def test_a_tied_target_equals_its_untied_copy(shared, tmp_path):
-    source = shared / "golden" / "end_to_end" / "target_b_tied"
-    tied = golden_target(source)
-    assert tied.lm_head_weight is tied.embed_weight
-    config = json.loads((source / "config.json").read_text()) | {"tie_word_embeddings": False}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    from safetensors.torch import load_file, save_file
-
+def test_a_tied_target_equals_its_untied_copy(tmp_path):
+    """The weights of a golden target with its output table left out, and with a copy of the input
+    table in its place.
+    """
+    source = carried("end_to_end")[0].folders["target"]
+    config = json.loads((source / "config.json").read_text())
     weights = load_file(source / "model.safetensors")
+
+    def write(name, tie):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": tie}))
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        return golden_target(folder)
+
+    weights.pop("lm_head.weight", None)
+    tied = write("tied", True)
+    assert tied.lm_head_weight is tied.embed_weight
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    untied = golden_target(tmp_path)
+    untied = write("untied", False)
     assert untied.lm_head_weight is not untied.embed_weight
     prompt = [3, 14, 15, 9]
     first = tied.prefill(prompt, tied.new_cache(8)).logits
-    assert torch.equal(first, untied.prefill(prompt, untied.new_cache(8)).logits)
+    torch.testing.assert_close(first, untied.prefill(prompt, untied.new_cache(8)).logits)
 
 
 @pytest.fixture(scope="module")
 def smollm2(embedded_model):
-    return load_target(SimpleNamespace(name="smollm2_135m", path=None), ENGINE)
+    return load_target(SimpleNamespace(name=NAME, path=None), ENGINE)
 
 
-@pytest.fixture(scope="module")
-def recorded(shared):
-    return json.loads((shared / "golden_model" / "smollm2_135m.json").read_text())
+@pytest.fixture(scope="module", params=golden_cases(MODEL, lambda case: case.name == NAME))
+def recorded(request):
+    return request.param.spec
 
 
 @pytest.mark.real_model

@@ -1,11 +1,12 @@
 """The rebuilt tokenizer against the ids of the reference tokenizer."""
 
-import json
-
 import pytest
 
 from dartree_exp.models.fetch import FetchError, ensure
 from dartree_exp.models.tokenizer import build_tokenizer
+from golden_support import MODEL, golden_cases
+
+NAME = "smollm2_135m"
 
 pytestmark = pytest.mark.real_model
 
@@ -15,14 +16,14 @@ def tokenizer():
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(ensure("smollm2_135m"))
+        return AutoTokenizer.from_pretrained(ensure(NAME))
     except FetchError as error:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module")
-def golden(shared):
-    return json.loads((shared / "golden_model" / "smollm2_135m.json").read_text())
+@pytest.fixture(scope="module", params=golden_cases(MODEL, lambda case: case.name == NAME))
+def golden(request):
+    return request.param.spec
 
 
 def test_ids(tokenizer, golden):

@@ -61,9 +61,9 @@ def test_the_names_are_known():
 
 
 @pytest.mark.parametrize("name", sorted(set(COUNTS) - {"mini"}))
-def test_counts_and_ids_from_the_data_folder(shared, name):
-    prompts = load_prompts(benchmark(name, path=str(shared / "data")))
-    assert prompts == load_prompts(benchmark(name, path=str(shared / "data" / name)))
+def test_counts_and_ids_from_the_data_folder(shared_data, name):
+    prompts = load_prompts(benchmark(name, path=str(shared_data)))
+    assert prompts == load_prompts(benchmark(name, path=str(shared_data / name)))
     assert len(prompts) == COUNTS[name]
     assert len({prompt.id for prompt in prompts}) == len(prompts)
     assert all(prompt.id.startswith(f"{name}/") and prompt.version == "1" for prompt in prompts)
@@ -72,18 +72,18 @@ def test_counts_and_ids_from_the_data_folder(shared, name):
 @pytest.mark.parametrize(
     ("name", "reference"), [("gsm8k", "gsm8k"), ("math500", "math500"), ("humaneval", "humaneval")]
 )
-def test_templates_equal_ready_made_prompts(shared, name, reference):
+def test_templates_equal_ready_made_prompts(shared_data, name, reference):
     """The published ready-made prompts of another comparison use the same wording, row by row."""
-    ready = [row["turns"] for row in read(shared / "data" / "deepspec" / f"{reference}.jsonl")]
-    prompts = load_prompts(benchmark(name, path=str(shared / "data"), count=None))
+    ready = [row["turns"] for row in read(shared_data / "deepspec" / f"{reference}.jsonl")]
+    prompts = load_prompts(benchmark(name, path=str(shared_data), count=None))
     assert [prompt.turns for prompt in prompts] == ready
 
 
-def test_ready_made_turns_are_taken_as_they_are(shared):
-    path = shared / "data" / "deepspec" / "gsm8k.jsonl"
+def test_ready_made_turns_are_taken_as_they_are(shared_data):
+    path = shared_data / "deepspec" / "gsm8k.jsonl"
     ready = load_prompts(benchmark("gsm8k", path=str(path)))
-    assert ready == load_prompts(benchmark("gsm8k", path=str(shared / "data" / "deepspec")))
-    assert ready == load_prompts(benchmark("gsm8k", path=str(shared / "data")))
+    assert ready == load_prompts(benchmark("gsm8k", path=str(shared_data / "deepspec")))
+    assert ready == load_prompts(benchmark("gsm8k", path=str(shared_data)))
 
 
 def test_shuffle_is_the_datasets_librarys():
@@ -92,7 +92,7 @@ def test_shuffle_is_the_datasets_librarys():
         assert shuffled(size, seed) == list(reference)
 
 
-def test_the_papers_subset_starts_with_their_records_prompts(shared):
+def test_the_papers_subset_starts_with_their_records_prompts(shared_data):
     """The released decoder's answers show which question came first, second, ... after the seed-0
     shuffle.
     """
@@ -111,10 +111,10 @@ def test_the_papers_subset_starts_with_their_records_prompts(shared):
         ],
     }
     for name, words in told.items():
-        prompts = load_prompts(benchmark(name, path=str(shared / "data"), limit=len(words)))
+        prompts = load_prompts(benchmark(name, path=str(shared_data), limit=len(words)))
         for prompt, expected in zip(prompts, words, strict=True):
             assert all(word in prompt.turns[0] for word in expected), (prompt.turns, expected)
-    control = load_prompts(benchmark("gsm8k", path=str(shared / "data"), limit=1, seed=1))
+    control = load_prompts(benchmark("gsm8k", path=str(shared_data), limit=1, seed=1))
     assert "Carmen" not in control[0].turns[0]
 
 
@@ -131,18 +131,14 @@ def test_stratify_passes_over_a_category_that_runs_out():
     assert stratify([10, 11], ["a", "b"], 9) == [10, 11]
 
 
-def test_mt_bench_has_two_turns_in_eight_categories(shared):
-    prompts = load_prompts(benchmark("mt_bench", path=str(shared / "data")))
+def test_mt_bench_has_two_turns_in_eight_categories(shared_data):
+    prompts = load_prompts(benchmark("mt_bench", path=str(shared_data)))
     assert all(len(prompt.turns) == 2 for prompt in prompts)
     assert set(Counter(prompt.category for prompt in prompts).values()) == {10}
-    one_each = load_prompts(benchmark("mt_bench", path=str(shared / "data"), limit=8))
+    one_each = load_prompts(benchmark("mt_bench", path=str(shared_data), limit=8))
     assert len({prompt.category for prompt in one_each}) == 8
     assert (
-        len(
-            load_prompts(
-                benchmark("mt_bench", path=str(shared / "data"), categories=["math", "stem"])
-            )
-        )
+        len(load_prompts(benchmark("mt_bench", path=str(shared_data), categories=["math", "stem"])))
         == 20
     )
 
@@ -160,8 +156,8 @@ def test_alpacas_input_follows_only_where_there_is_one(tmp_path):
         assert turns == [["Sum up.\n\nInput:\nA text."], ["Tell."], ["Go."]]
 
 
-def test_alpacas_other_file_with_ready_turns(shared):
-    path = shared / "data" / "alpaca" / "eagle_alpaca_80.jsonl"
+def test_alpacas_other_file_with_ready_turns(shared_data):
+    path = shared_data / "alpaca" / "eagle_alpaca_80.jsonl"
     prompts = load_prompts(benchmark("alpaca", path=str(path)))
     assert len(prompts) == 80
     assert {prompt.category for prompt in prompts} == {"alpaca"}

@@ -35,10 +35,10 @@ def test_sixteen_of_each_category_all_different():
     assert all(p.turns[0].endswith("\\boxed{}.") == (p.category == "math") for p in prompts)
 
 
-def test_no_training_prompt_is_among_them(shared):
+def test_no_training_prompt_is_among_them(shared_data):
     mine = {normalised(turn) for prompt in load_prompts(benchmark("mini")) for turn in prompt.turns}
     with gzip.open(
-        shared / "data" / "smollm2_generated" / "greedy_192.jsonl.gz", "rt", encoding="utf-8"
+        shared_data / "smollm2_generated" / "greedy_192.jsonl.gz", "rt", encoding="utf-8"
     ) as lines:
         training = [json.loads(line)["prompt"] for line in lines]
     assert len(training) > 9000

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tree_support import check_verification_tree, golden, golden_head, golden_names
+from tree_support import check_verification_tree, golden_head
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.trees.children import Children
@@ -10,6 +10,7 @@ from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
 from dartree_exp.trees.masks import tree_mask
 from dartree_exp.trees.prune import best_nodes
 from dartree_exp.trees.scorer import make_scorer
+from golden_support import carried, golden_cases
 
 
 def make(case, tensors, *, normalise="candidates", narrow=True, beta=None):
@@ -90,17 +91,17 @@ def check(case, tensors, made, builder):
         )
 
 
-@pytest.mark.parametrize("name", golden_names("dartree"))
-def test_trees_match(shared, name):
-    case, tensors = golden(shared, "dartree", name)
+@pytest.mark.parametrize("golden", golden_cases("dartree"))
+def test_trees_match(golden):
+    case, tensors = golden.read()
     check(case, tensors, *make(case, tensors))
 
 
-@pytest.mark.parametrize("name", golden_names("dartree"))
-def test_full_vocabulary_on_the_prefix_shifts_scores_only(shared, name):
+@pytest.mark.parametrize("golden", golden_cases("dartree"))
+def test_full_vocabulary_on_the_prefix_shifts_scores_only(golden):
     # The release's eager path normalises its uncorrected slots over the whole vocabulary: same
     # tree, other scores.
-    case, tensors = golden(shared, "dartree", name)
+    case, tensors = golden.read()
     if "supertree.path_scores_fullvocab_prefix" not in tensors:
         pytest.skip("the case has no such scores")
     made, builder = make(case, tensors, normalise="vocab_on_prefix")
@@ -115,38 +116,40 @@ def test_full_vocabulary_on_the_prefix_shifts_scores_only(shared, name):
 
 
 CONTROLS = {
-    "normaliser": ("pruned_w12_k64_b64_beta-0.2_d16_flat", {"normalise": "vocab"}),
-    "prefix normaliser": ("pruned_w12_k64_b64_beta-0.2_d16_flat", {"normalise": "vocab_on_prefix"}),
-    "budget rule": ("pruned_w8_k32_b6_budget_below_k_d5", {"narrow": False}),
-    "depth bonus": ("sweep_w8_k32_b24_d12_beta-1.0", {"beta": 0.0}),
+    "normaliser": {"normalise": "vocab"},
+    "prefix normaliser": {"normalise": "vocab_on_prefix"},
+    "budget rule": {"narrow": False},
+    "depth bonus": {"beta": 0.0},
 }
 
 
-@pytest.mark.parametrize("control", CONTROLS)
-def test_a_changed_rule_fails(shared, control):
-    name, change = CONTROLS[control]
-    case, tensors = golden(shared, "dartree", name)
-    with pytest.raises(AssertionError):
+def check_all(**change):
+    for golden in carried("dartree"):
+        case, tensors = golden.read()
         check(case, tensors, *make(case, tensors, **change))
 
 
-def test_ties_that_go_unnoticed_fail(shared, monkeypatch):
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_changed_rule_fails(control):
+    with pytest.raises(AssertionError):
+        check_all(**CONTROLS[control])
+
+
+def test_ties_that_go_unnoticed_fail(monkeypatch):
     # Control: plain top-k, which leaves the order of ties open, gets tied paths wrong.
-    case, tensors = golden(shared, "dartree", "ties_clones_w6_b15_beta0_d6")
     monkeypatch.setattr(
         "dartree_exp.trees.levelwise.stable_topk", lambda values, k: tuple(values.topk(k))
     )
     with pytest.raises(AssertionError):
-        check(case, tensors, *make(case, tensors))
+        check_all()
 
 
-def test_unstable_ties_fail(shared, monkeypatch):
+def test_unstable_ties_fail(monkeypatch):
     # Control: equal path scores in reverse order build another tree.
     def reverse(values, k):
         top, index = values.flip(0).sort(descending=True, stable=True)
         return top[:k], values.shape[0] - 1 - index[:k]
 
-    case, tensors = golden(shared, "dartree", "ties_clones_w6_b15_beta0_d6")
     monkeypatch.setattr("dartree_exp.trees.levelwise.stable_topk", reverse)
     with pytest.raises(AssertionError):
-        check(case, tensors, *make(case, tensors))
+        check_all()

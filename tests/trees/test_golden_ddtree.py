@@ -2,23 +2,24 @@
 
 import pytest
 import torch
-from tree_support import ALL, golden, golden_names
+from tree_support import ALL
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.menu import MenuScorer
 from dartree_exp.trees.scorer import make_scorer
+from golden_support import carried, golden_cases
 
 ROOT = 0
 
 
-def build(case, tensors, ties=None):
+def build(case, tensors, ties=None, normalise="vocab"):
     """The tree of a case by the marginal scorer with DDTree's K = min(B, V)."""
     params = case["params"]
     logits = tensors["draft_logits"].float()
     block = Block(logits.new_zeros(len(logits), 1), logits, None)
     count = max(1, min(params["budget"], params["vocab_size"]))
-    made = make_scorer("marginal", block, None, ROOT, candidates=count, normalise="vocab")
+    made = make_scorer("marginal", block, None, ROOT, candidates=count, normalise=normalise)
     if (
         case["kind"] == "tie_tokens"
     ):  # torch.topk chose an order of its own there: take its rows as they are stored
@@ -57,9 +58,9 @@ def check(case, tensors, tree):
     assert children == case["child_maps"]
 
 
-@pytest.mark.parametrize("name", golden_names("ddtree_heap"))
-def test_trees_match(shared, name):
-    case, tensors = golden(shared, "ddtree_heap", name)
+@pytest.mark.parametrize("golden", golden_cases("ddtree_heap"))
+def test_trees_match(golden):
+    case, tensors = golden.read()
     tree, made = build(case, tensors)
     check(case, tensors, tree)
     if (
@@ -71,20 +72,17 @@ def test_trees_match(shared, name):
             assert torch.equal(made.candidates(depth), tensors["topk_tokens"][depth - 1])
 
 
-def test_the_other_tie_rule_fails(shared):
+def test_the_other_tie_rule_fails():
     # Control: the comparison notices insertion order where DDTree's rank tuple decides.
-    case, tensors = golden(shared, "ddtree_heap", "tie_grid_d5_v8_b24")
-    tree, _ = build(case, tensors, ties="insertion")
     with pytest.raises(AssertionError):
-        check(case, tensors, tree)
+        for golden in carried("ddtree_heap"):
+            case, tensors = golden.read()
+            check(case, tensors, build(case, tensors, ties="insertion")[0])
 
 
-def test_the_other_normaliser_fails(shared):
+def test_the_other_normaliser_fails():
     # Control: normalising over K < V candidates shifts the scores and, across depths, the tree.
-    case, tensors = golden(shared, "ddtree_heap", "rand_d16_v300_b16")
-    logits = tensors["draft_logits"]
-    made = make_scorer(
-        "marginal", Block(logits, logits, None), None, ROOT, candidates=16, normalise="candidates"
-    )
     with pytest.raises(AssertionError):
-        check(case, tensors, HeapBuilder(ALL).build(made, ROOT, 16, 16))
+        for golden in carried("ddtree_heap"):
+            case, tensors = golden.read()
+            check(case, tensors, build(case, tensors, normalise="candidates")[0])

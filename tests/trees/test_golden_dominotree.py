@@ -4,7 +4,7 @@ every case.
 
 import pytest
 import torch
-from tree_support import golden, golden_head, golden_names
+from tree_support import golden_head
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.trees.children import Children
@@ -12,6 +12,7 @@ from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.masks import position_ids
 from dartree_exp.trees.pool import FrontierBuilder
 from dartree_exp.trees.scorer import make_scorer
+from golden_support import carried, golden_cases
 
 ARMS = ("marginal", "static", "conditional")
 
@@ -50,9 +51,9 @@ def check(case, tensors, arm, tree):
 
 
 @pytest.mark.parametrize("arm", ARMS)
-@pytest.mark.parametrize("name", golden_names("dominotree"))
-def test_trees_match(shared, name, arm):
-    case, tensors = golden(shared, "dominotree", name)
+@pytest.mark.parametrize("golden", golden_cases("dominotree"))
+def test_trees_match(golden, arm):
+    case, tensors = golden.read()
     tree, made = build(case, tensors, arm)
     check(case, tensors, arm, tree)
     if arm == "conditional":
@@ -64,24 +65,22 @@ def test_trees_match(shared, name, arm):
 @pytest.mark.parametrize(
     "arm,scoring", [("conditional", "static"), ("static", "marginal"), ("marginal", "conditional")]
 )
-def test_another_scorer_fails(shared, arm, scoring):
-    # Control: the arms do differ on this case.
-    case, tensors = golden(shared, "dominotree", "v96_d16_b64")
+def test_another_scorer_fails(arm, scoring):
+    # Control: the arms do differ.
     with pytest.raises(AssertionError):
-        check(case, tensors, arm, build(case, tensors, arm, scoring=scoring)[0])
+        for golden in carried("dominotree"):
+            case, tensors = golden.read()
+            check(case, tensors, arm, build(case, tensors, arm, scoring=scoring)[0])
 
 
 @pytest.mark.parametrize("normalise", ["candidates", "vocab"])
-def test_another_normaliser_fails(shared, normalise):
+def test_another_normaliser_fails(normalise):
     # Control: full vocabulary at the prefix depths, the candidates at the others, and nothing else.
-    case, tensors = golden(shared, "dominotree", "v96_d16_b32_flat")
+    arm = "conditional"
     with pytest.raises(AssertionError):
-        check(
-            case,
-            tensors,
-            "conditional",
-            build(case, tensors, "conditional", normalise=normalise)[0],
-        )
+        for golden in carried("dominotree"):
+            case, tensors = golden.read()
+            check(case, tensors, arm, build(case, tensors, arm, normalise=normalise)[0])
 
 
 def build_frontier(case, tensors, arm, width=None):
@@ -109,9 +108,9 @@ def check_frontier(case, tensors, arm, tree):
     assert (tensors[f"{arm}.cum_logprobs"][real:] < -1e29).all()
 
 
-@pytest.mark.parametrize("name", golden_names("dominotree"))
-def test_frontiers_match(shared, name):
-    case, tensors = golden(shared, "dominotree", name)
+@pytest.mark.parametrize("golden", golden_cases("dominotree"))
+def test_frontiers_match(golden):
+    case, tensors = golden.read()
     for arm in case["expected"]:
         tree, made = build_frontier(case, tensors, arm)
         check_frontier(case, tensors, arm, tree)
@@ -119,17 +118,17 @@ def test_frontiers_match(shared, name):
             assert made.candidates(int(tree.depths[node]))[tree.ranks[node]] == tree.tokens[node]
 
 
-@pytest.mark.parametrize("name", golden_names("dominotree"))
-def test_a_frontier_as_wide_as_the_budget_is_the_heap(shared, name):
-    case, tensors = golden(shared, "dominotree", name)
+@pytest.mark.parametrize("golden", golden_cases("dominotree"))
+def test_a_frontier_as_wide_as_the_budget_is_the_heap(golden):
+    case, tensors = golden.read()
     tree, _ = build_frontier(case, tensors, "frontier", width=case["params"]["budget"])
     check(case, tensors, "conditional", tree)
 
 
-def test_another_width_fails(shared):
-    # Control: the stored beams of this case are narrow enough to miss nodes.
-    case, tensors = golden(shared, "dominotree", "v96_d16_b32_flat")
+def test_another_width_fails():
+    # Control: a beam of two lanes misses nodes.
+    arm = "frontier"
     with pytest.raises(AssertionError):
-        check_frontier(
-            case, tensors, "frontier", build_frontier(case, tensors, "frontier", width=2)[0]
-        )
+        for golden in carried("dominotree"):
+            case, tensors = golden.read()
+            check_frontier(case, tensors, arm, build_frontier(case, tensors, arm, width=2)[0])

@@ -4,15 +4,16 @@ Markov head.
 
 import pytest
 import torch
-from tree_support import check_verification_tree, golden, golden_head, golden_names
+from tree_support import check_verification_tree, golden_head
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.trees.pool import PoolBuilder
 from dartree_exp.trees.prune import best_nodes
 from dartree_exp.trees.scorer import make_scorer
+from golden_support import carried, golden_cases
 
 
-def make(case, tensors, *, normalise="vocab", candidates="all", k=None):
+def make(case, tensors, *, normalise="vocab", candidates="all", wider=0):
     """Scorer, builder and root of a case; K = V, one k for children and frontier."""
     block, root = (
         Block(tensors["hidden"], tensors["base_logits"], None),
@@ -26,7 +27,7 @@ def make(case, tensors, *, normalise="vocab", candidates="all", k=None):
         candidates=candidates,
         normalise=normalise,
     )
-    k = k or case["params"]["beam_k"]
+    k = case["params"]["beam_k"] + wider
     return made, PoolBuilder(k, k), root
 
 
@@ -63,35 +64,38 @@ def check(case, tensors, made, builder, root):
         assert made.candidates(int(tree.depths[node]))[tree.ranks[node]] == tree.tokens[node]
 
 
-@pytest.mark.parametrize("name", golden_names("pctree"))
-def test_trees_match(shared, name):
-    case, tensors = golden(shared, "pctree", name)
+@pytest.mark.parametrize("golden", golden_cases("pctree"))
+def test_trees_match(golden):
+    case, tensors = golden.read()
     check(case, tensors, *make(case, tensors))
 
 
 CONTROLS = {
-    "another k": ("k4_n16_d7", {"k": 3}),
-    "normalised over a part": ("k4_n16_d7", {"normalise": "candidates", "candidates": 16}),
-    "children cut by base logit": ("k4_n64_d15", {"candidates": 6}),
+    "another k": {"wider": 1},
+    "normalised over a part": {"normalise": "candidates", "candidates": 12},
+    "children cut by base logit": {"candidates": 6},
 }
 
 
-@pytest.mark.parametrize("control", CONTROLS)
-def test_a_changed_rule_fails(shared, control):
-    name, change = CONTROLS[control]
-    case, tensors = golden(shared, "pctree", name)
-    with pytest.raises(AssertionError):
+def check_all(**change):
+    for golden in carried("pctree"):
+        case, tensors = golden.read()
         check(case, tensors, *make(case, tensors, **change))
 
 
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_changed_rule_fails(control):
+    with pytest.raises(AssertionError):
+        check_all(**CONTROLS[control])
+
+
 @pytest.mark.parametrize("where", ["pool.stable_topk", "prune.stable_topk"])
-def test_unstable_ties_fail(shared, monkeypatch, where):
+def test_unstable_ties_fail(monkeypatch, where):
     # Control: equal scores in reverse order give another frontier, and another tree.
     def reverse(values, k):
         top, index = values.flip(0).sort(descending=True, stable=True)
         return top[:k], values.shape[0] - 1 - index[:k]
 
-    case, tensors = golden(shared, "pctree", "ties_k3_n9_d5")
     monkeypatch.setattr(f"dartree_exp.trees.{where}", reverse)
     with pytest.raises(AssertionError):
-        check(case, tensors, *make(case, tensors))
+        check_all()

@@ -1,12 +1,10 @@
-"""Small seeded drafters, golden cases and the naive views of a tree that the tests compare with."""
+"""Small seeded drafters, heads of golden cases and the naive views of a tree that the tests compare
+with.
+"""
 
-import json
-import os
 from collections import Counter
-from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dartree_exp.drafters.block import Block
@@ -16,20 +14,6 @@ from dartree_exp.drafters.heads.markov import MARKOV_HEADS, MarkovHead
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.masks import position_ids
 from dartree_exp.trees.scorer import make_scorer
-
-
-def golden(folder: Path, family: str, name: str):
-    """JSON and tensors of one golden case."""
-    path = folder / "golden" / family
-    return json.loads((path / f"{name}.json").read_text()), load_file(path / f"{name}.safetensors")
-
-
-def golden_names(family: str) -> list[str]:
-    """Case names of a family, found at collection; one placeholder where the folder is absent (the
-    test then skips).
-    """
-    shared = Path(os.environ.get("DARTREE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-    return sorted(path.stem for path in (shared / "golden" / family).glob("*.json")) or ["absent"]
 
 
 def golden_head(tensors: dict, prefix: int) -> Head:

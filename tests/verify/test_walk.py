@@ -1,34 +1,38 @@
 """The walk against the reference's cases and the exact law of the tree."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from dartree_exp.models.toy import toy_target
 from dartree_exp.trees.masks import position_ids, tree_mask
 from dartree_exp.trees.tree import DraftTree
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.walk import NonFiniteLogitsError, check_finite, verify_tree, walk
+from golden_support import carried, golden_cases
 
 
-def tree_walk_cases(shared):
-    return json.loads((shared / "golden/sampling/tree_walk.json").read_text())["subcases"]
+def is_walk(case):
+    return case.name.startswith("tree_walk")
 
 
-def test_golden_tree_walk(shared):
-    cases = tree_walk_cases(shared)
-    assert len(cases) == 38
+def is_law(case):
+    return case.name.startswith("tree_law")
+
+
+@pytest.mark.parametrize("golden", golden_cases("sampling", is_walk))
+def test_golden_tree_walk(golden):
+    cases = golden.spec["subcases"]
+    assert len(cases) == golden.spec["num_subcases"] > 0
     for case in cases:
         path, bonus = walk([-1, *case["tokens"]], case["parents"], case["posterior"].__getitem__)
         assert (path, bonus) == (case["accepted_indices"], case["bonus"]), case["name"]
         assert len(path) == case["accepted_length_incl_root"]
 
 
-def test_control_a_walk_that_ignores_parents_is_caught(shared):
+def test_control_a_walk_that_ignores_parents_is_caught():
     def careless(tokens, parents, chosen):
         path = [0]
         while (token := chosen(path[-1])) in tokens[path[-1] + 1 :]:
@@ -37,21 +41,22 @@ def test_control_a_walk_that_ignores_parents_is_caught(shared):
 
     wrong = [
         c["name"]
-        for c in tree_walk_cases(shared)
+        for golden in carried("sampling", is_walk)
+        for c in golden.spec["subcases"]
         if careless([-1, *c["tokens"]], c["parents"], c["posterior"].__getitem__)[0]
         != c["accepted_indices"]
     ]
     assert wrong
 
 
-@pytest.mark.parametrize("case", ["tree_law_v4_d1_b3", "tree_law_v5_d3_b12", "tree_law_v8_d6_b32"])
-def test_golden_tree_law(shared, case):
+@pytest.mark.parametrize("golden", golden_cases("sampling", is_law))
+def test_golden_tree_law(golden):
     """Sampled walks over many seeds reach nodes, stop and end with the enumerated frequencies."""
-    arrays = load_file(shared / f"golden/sampling/{case}.safetensors")
-    probs = torch.from_numpy(arrays["target_probs"])
-    parents = torch.from_numpy(arrays["parents"])
-    depths = torch.cat((torch.zeros(1, dtype=torch.int64), torch.from_numpy(arrays["depths"])))
-    tokens = torch.cat((torch.tensor([0]), torch.from_numpy(arrays["node_tokens"])))
+    arrays = golden.arrays
+    probs, parents = arrays["target_probs"], arrays["parents"]
+    stop, reach = arrays["stop_prob"].numpy(), arrays["reach_prob"].numpy()
+    depths = torch.cat((torch.zeros(1, dtype=torch.int64), arrays["depths"]))
+    tokens = torch.cat((torch.tensor([0]), arrays["node_tokens"]))
     tree = DraftTree(tokens, parents, depths, torch.zeros(len(tokens)), None, len(tokens) - 1)
     draws = 3000
     reached = np.zeros(len(tokens))
@@ -59,18 +64,16 @@ def test_golden_tree_law(shared, case):
     bonus = np.zeros(probs.shape)
     for seed in range(draws):
         path, token = verify_tree(
-            tree, probs.log(), Sampler(1.0, seed=seed, sample_id=case), start=40
+            tree, probs.log(), Sampler(1.0, seed=seed, sample_id=golden.name), start=40
         )
         reached[path] += 1
         stopped[path[-1]] += 1
         bonus[path[-1], token] += 1
-    joint = (
-        arrays["stop_prob"][:, None] * arrays["bonus_law"]
-    )  # the stored law is given the stopping node
-    laws = (reached, arrays["reach_prob"]), (stopped, arrays["stop_prob"]), (bonus, joint)
+    joint = stop[:, None] * arrays["bonus_law"].numpy()  # the stored law is given the stopping node
+    laws = (reached, reach), (stopped, stop), (bonus, joint)
     for counts, law in laws:
         assert np.abs(counts / draws - law).max() < 5 * 0.5 / np.sqrt(draws)
-    assert reached.sum() / draws == pytest.approx(arrays["reach_prob"].sum(), abs=0.1)
+    assert reached.sum() / draws == pytest.approx(reach.sum(), abs=0.1)
 
 
 def test_nan_and_infinite_logits_are_named():

@@ -63,8 +63,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 KNOWN = {
     ("budgets", "drafters"),
     ("drafters", "config"),
-    ("records", "config"),
-    ("records", "decode"),
     ("sweeps", "run"),
     ("training", "decode"),
     ("trees", "drafters"),

@@ -18,6 +18,7 @@ from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.reader import Run
 from dartree_exp.run import run
+from dartree_exp.runs import arms, turns
 
 TOY = [
     "model=toy",
@@ -68,7 +69,7 @@ def test_the_load_is_measured_at_both_ends_and_a_resume_keeps_the_worst(tmp_path
     loads = iter([1.5, 9.0, 0.5, 0.25])
     monkeypatch.setattr("dartree_exp.records.environment.load_average", lambda: next(loads))
     monkeypatch.setattr("dartree_exp.records.folder.load_average", lambda: next(loads))
-    right, begun = run_module.decode_turn, []
+    right, begun = turns.decode_turn, []
 
     def interrupted(*args):
         begun.append(args[1].id)
@@ -76,7 +77,7 @@ def test_the_load_is_measured_at_both_ends_and_a_resume_keeps_the_worst(tmp_path
             raise KeyboardInterrupt
         return right(*args)
 
-    monkeypatch.setattr(run_module, "decode_turn", interrupted)
+    monkeypatch.setattr(turns, "decode_turn", interrupted)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path)
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
@@ -93,7 +94,7 @@ def test_plain_decoding_through_the_loop(tmp_path):
 
 
 def test_an_interrupted_run_resumes_at_the_first_unfinished_prompt(tmp_path, monkeypatch):
-    right = run_module.decode_turn
+    right = turns.decode_turn
     decoded = []
 
     def interrupted(arms, prompt, *rest):
@@ -102,12 +103,12 @@ def test_an_interrupted_run_resumes_at_the_first_unfinished_prompt(tmp_path, mon
         decoded.append(prompt.id)
         return right(arms, prompt, *rest)
 
-    monkeypatch.setattr(run_module, "decode_turn", interrupted)
+    monkeypatch.setattr(turns, "decode_turn", interrupted)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path)
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert Run(folder).state == "INTERRUPTED" and len(Run(folder).samples) == 2
-    monkeypatch.setattr(run_module, "decode_turn", lambda *a: decoded.append(a[1].id) or right(*a))
+    monkeypatch.setattr(turns, "decode_turn", lambda *a: decoded.append(a[1].id) or right(*a))
     done = start(tmp_path)
     assert done.state == "DONE"
     assert len(decoded) == len(set(decoded)) == len(done.samples) == 3
@@ -241,8 +242,8 @@ def test_a_prompt_that_fits_neither_drafter_nor_target_has_failed_and_is_no_fall
 
 def test_a_shared_baseline_is_decoded_once(tmp_path, monkeypatch):
     calls = []
-    right = run_module.autoregress
-    monkeypatch.setattr(run_module, "autoregress", lambda *a: calls.append(1) or right(*a))
+    right = arms.autoregress
+    monkeypatch.setattr(arms, "autoregress", lambda *a: calls.append(1) or right(*a))
     first = start(tmp_path, "baseline=shared", "tree.budget=2")
     before = len(calls)
     second = start(tmp_path, "baseline=shared", "tree.budget=4")
@@ -254,8 +255,8 @@ def test_a_shared_baseline_is_decoded_once(tmp_path, monkeypatch):
 
 
 def test_of_two_answers_to_one_prompt_the_first_stays(tmp_path):
-    config, made_with = compose(TOY), {"weights": "ab"}
-    here, there = (SharedBaseline(tmp_path, config, made_with) for _ in range(2))
+    made_with = {"weights": "ab"}
+    here, there = (SharedBaseline(tmp_path, made_with) for _ in range(2))
     assert here.get("a/0", "digest") is None
     other = {**ANSWER, "time": {"decode": 2.0}}
     assert here.put("a/0", "digest", ANSWER) == ANSWER
@@ -269,10 +270,9 @@ def test_of_two_answers_to_one_prompt_the_first_stays(tmp_path):
 
 
 def test_another_target_shares_no_answers(tmp_path):
-    config = compose(TOY)
-    SharedBaseline(tmp_path, config, {"weights": "ab"}).put("a/0", "digest", ANSWER)
-    assert SharedBaseline(tmp_path, config, {"weights": "ab"}).get("a/0", "digest") == ANSWER
-    assert SharedBaseline(tmp_path, config, {"weights": "cd"}).get("a/0", "digest") is None
+    SharedBaseline(tmp_path, {"weights": "ab"}).put("a/0", "digest", ANSWER)
+    assert SharedBaseline(tmp_path, {"weights": "ab"}).get("a/0", "digest") == ANSWER
+    assert SharedBaseline(tmp_path, {"weights": "cd"}).get("a/0", "digest") is None
 
 
 def test_a_prompt_that_became_another_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
@@ -291,7 +291,7 @@ def test_a_prompt_that_became_another_is_not_taken_for_the_old_one(tmp_path, mon
 
 
 def test_repeats_are_whole_passes_and_resume(tmp_path, monkeypatch):
-    order, right = [], run_module.decode_turn
+    order, right = [], turns.decode_turn
 
     def watched(arms, prompt, turn, ids, ar_first, repeat):
         if len(order) == 4:
@@ -300,7 +300,7 @@ def test_repeats_are_whole_passes_and_resume(tmp_path, monkeypatch):
         order.append((repeat, prompt.id, ar_first))
         return right(arms, prompt, turn, ids, ar_first, repeat)
 
-    monkeypatch.setattr(run_module, "decode_turn", watched)
+    monkeypatch.setattr(turns, "decode_turn", watched)
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path, "repeats=2", "benchmark.limit=3")
     done = start(tmp_path, "repeats=2", "benchmark.limit=3")
@@ -320,8 +320,8 @@ def test_turns_see_plain_decodings_answer(tmp_path, monkeypatch):
         json.dumps({"turns": ["first question", "second one"], "category": "two"}) + "\n"
     )
     seen = []
-    right = run_module.decode_turn
-    monkeypatch.setattr(run_module, "decode_turn", lambda *a: seen.append(a[3]) or right(*a))
+    right = turns.decode_turn
+    monkeypatch.setattr(turns, "decode_turn", lambda *a: seen.append(a[3]) or right(*a))
     done = start(tmp_path / "runs", f"benchmark.path={prompts}", "benchmark.limit=1")
     first, second = done.samples
     assert (first.turn, second.turn) == (0, 1)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -20,11 +19,8 @@ from dartree_exp.drafters.drafter import Drafter
 from dartree_exp.drafters.scripted.nothing import NoDrafter
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import ConfigError
-from dartree_exp.inputs.digests import input_digests
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
-from dartree_exp.records.baseline import SharedBaseline
-from dartree_exp.records.environment import cpu_description, this_code
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.scorer import Draw, Scorer, make_scorer
 from dartree_exp.verify.sampling import Sampler
@@ -142,21 +138,3 @@ def clock_factory(config: Config, target: Target) -> partial[StageClock]:
         profile=config.engine.profile,
         exclude_first_draft=config.protocol == "paper",
     )
-
-
-def make_baseline(config: Config, target: Target, sweep: Path) -> SharedBaseline:
-    """Plain decoding's answers in a sweep's folder: of this target, on this machine, by this
-    version of the code.
-    """
-    inputs = {
-        role: digest for role, digest in input_digests(config).items() if role.startswith("target")
-    }
-    made_with = {
-        "inputs": inputs,
-        "weights": target.weights_sha256,
-        "device": str(target.device),
-        "dtype": str(target.dtype),
-        "cpu": cpu_description(),
-        "code": this_code(),
-    }
-    return SharedBaseline(sweep, config, made_with)

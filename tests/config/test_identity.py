@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dartree_exp.config import Config, compose, config_hash
-from dartree_exp.config.identity import HASH_DIGITS, unread_keys
+from dartree_exp.config.identity import unread_keys
 from dartree_exp.config.knobs import knobs
 from dartree_exp.config.schema import TREES
+from dartree_exp.records.files import HASH_DIGITS
 
 NOT_RESULTS = (
     "tree.draft_sampling",

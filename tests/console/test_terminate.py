@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-import dartree_exp.run as run_module
 from dartree_exp.console.terminate import Terminated, deferred
 from dartree_exp.records.reader import Run
+from dartree_exp.runs import turns
 from test_run import start
 
 
@@ -18,7 +18,7 @@ def signalled(monkeypatch, *signals, prompt=1):
     """Let a run get these signals while it decodes a prompt; returns the prompts whose decoding
     began.
     """
-    right, begun = run_module.decode_turn, []
+    right, begun = turns.decode_turn, []
 
     def decode(*args):
         begun.append(args[1].id)
@@ -27,7 +27,7 @@ def signalled(monkeypatch, *signals, prompt=1):
                 os.kill(os.getpid(), number)
         return right(*args)
 
-    monkeypatch.setattr(run_module, "decode_turn", decode)
+    monkeypatch.setattr(turns, "decode_turn", decode)
     return begun
 
 

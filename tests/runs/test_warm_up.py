@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-import dartree_exp.run as run_module
 import dartree_exp.runs.warm_up as warm_up_module
 from dartree_exp.assemble import load_parts
 from dartree_exp.config import compose, config_hash
@@ -15,6 +14,7 @@ from dartree_exp.errors import RunError
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.reader import Run
 from dartree_exp.run import run
+from dartree_exp.runs import turns
 from dartree_exp.runs.warm_up import choose_threads, settle_rows
 from wide_target import row_invariant_target
 
@@ -76,7 +76,7 @@ def test_a_resumed_run_and_runs_that_share_a_baseline_have_one_number(
         return {}
 
     monkeypatch.setattr(warm_up_module, "choose_threads", choose)
-    monkeypatch.setattr("dartree_exp.run.decode_turn", interrupted_after(1))
+    monkeypatch.setattr("dartree_exp.runs.turns.decode_turn", interrupted_after(1))
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path, f"baseline={baseline}", "engine.dtype=fp32")
     monkeypatch.undo()
@@ -89,7 +89,7 @@ def test_a_resumed_run_and_runs_that_share_a_baseline_have_one_number(
 
 
 def interrupted_after(count):
-    right, done = run_module.decode_turn, []
+    right, done = turns.decode_turn, []
 
     def decode(*arguments):
         if len(done) == count:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict
 from typing import Any
 
 from dartree_exp.config.schema import METHODS, Config
-
-HASH_DIGITS = 12
+from dartree_exp.records.files import hash_of
 
 # Where a result goes, who is told and what it is called do not change it. `drafter.path` says which
 # of the target's drafters was used.
@@ -43,12 +40,6 @@ def config_hash(config: Config) -> str:
     different results.
     """
     return hash_of(_relevant(config))
-
-
-def hash_of(plain: dict[str, Any]) -> str:
-    """The same hash for any mapping of JSON values."""
-    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def unread_keys(config: Config, keys: list[str]) -> list[str]:

@@ -13,13 +13,10 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.config.identity import hash_of
-from dartree_exp.config.schema import Config
-from dartree_exp.records.files import explained, read_object, temporary_name, write_json
+from dartree_exp.records.files import explained, hash_of, read_object, temporary_name, write_json
 from dartree_exp.records.schema import RecordError
 
 FOLDER = ".ar"
@@ -29,13 +26,11 @@ _ANSWER = "answer.json"
 class SharedBaseline:
     """Answers of plain decoding in `<sweep>/.ar/<hash>/`, by sample id and prompt hash."""
 
-    def __init__(self, sweep: Path, config: Config, made_with: Mapping[str, Any]) -> None:
-        """made_with: what else an answer and its time depend on: the target's files, dtype,
-        machine, version of the code.
+    def __init__(self, sweep: Path, made_with: Mapping[str, Any]) -> None:
+        """made_with: what an answer and its time depend on: the settings of plain decoding, the
+        target's files, dtype, machine, version of the code.
         """
-        parts = {name: asdict(getattr(config, name)) for name in ("model", "decoding", "engine")}
-        del parts["model"]["drafters"]
-        self._made_with = {**parts, "protocol": config.protocol, "made_with": dict(made_with)}
+        self._made_with = dict(made_with)
         self._root = sweep / FOLDER
         self._folder = self._root / hash_of(self._made_with)
 

@@ -12,13 +12,14 @@ import platform
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from dartree_exp.records.schema import RecordError
 
+HASH_DIGITS = 12
 _TEMPORARY = ".tmp"  # after the number of the process that writes
 _STALE = 3600.0  # seconds after which a temporary is nobody's, whoever has its process id now
 _NO_SYNC = (
@@ -37,6 +38,12 @@ def dump_json(value: Any, indent: int | None = None) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     except (ValueError, TypeError) as error:
         raise RecordError(f"not a JSON value: {error} in {str(value)[:200]}") from error
+
+
+def hash_of(plain: Mapping[str, Any]) -> str:
+    """12 hex digits that name a mapping of JSON values, whatever the order of its keys."""
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -6,15 +6,11 @@ are written after the answer is complete, outside everything that is timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from dartree_exp.records.schema import Line, RecordError, SampleRecord
-
-if TYPE_CHECKING:
-    from dartree_exp.decode import Round
+from dartree_exp.records.schema import Line, RecordError
 
 DIGITS = 4  # of a recorded log-probability
 
@@ -101,30 +97,3 @@ def branches(
     for parent, child in pairwise(path):
         places.append(sorted(below[parent], key=lambda node: (-scores[node], node)).index(child))
     return places, [len(below[node]) for node in path]
-
-
-def tree_record(
-    sample: SampleRecord, round_: Round, decode: Callable[[list[int]], str], context: Sequence[int]
-) -> TreeRecord:
-    """The record of one decoded round. decode: ids -> text. context: ids of the answer just before
-    the root.
-    """
-    tree = round_.tree
-    scored = tree if tree.supertree is None else tree.supertree
-    kept = None if tree.kept is None else tree.kept.tolist()
-    tokens = scored.tokens.tolist()
-    return TreeRecord(
-        id=sample.id,
-        turn=sample.turn,
-        round=round_.index,
-        tokens=tokens,
-        parents=scored.parents.tolist(),
-        scores=[round(score, DIGITS) for score in scored.scores.tolist()],
-        ranks=None if scored.ranks is None else scored.ranks.tolist(),
-        verified=kept,
-        accepted=round_.accepted if kept is None else [kept[node] for node in round_.accepted],
-        bonus=round_.bonus,
-        context=decode(list(context)),
-        texts={str(token): decode([token]) for token in dict.fromkeys([*tokens, round_.bonus])},
-        repeat=sample.repeat,
-    )

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dartree_exp.assemble import clock_factory, load_parts, make_rule, make_sampler
+from dartree_exp.assemble import make_sampler
 from dartree_exp.config.schema import Config
-from dartree_exp.decode import autoregress, speculate
 from dartree_exp.prompts import Prompt
+from dartree_exp.runs.arms import Arms
 
 
 def fp32_proof(config: Config, prompts: Iterable[Prompt]) -> dict[str, Any]:
@@ -25,19 +25,14 @@ def fp32_proof(config: Config, prompts: Iterable[Prompt]) -> dict[str, Any]:
     passed over.
     """
     engine = replace(config.engine, dtype="fp32", attention="library")
-    target, method = load_parts(replace(config, engine=engine))
-    rule, clock = make_rule(config.decoding, target), clock_factory(config, target)
+    arms = Arms.load(replace(config, engine=engine))
     exact = of = 0
-    for prompt in prompts:
+    for prompt, ids in arms.fitting(prompts):
         if of == config.proof_prompts:
             break
-        message = {"role": "user", "content": prompt.turns[0]}
-        ids = target.tokenizer.encode_chat([message], config.decoding.enable_thinking)
-        too_long = len(ids) + rule.max_new_tokens > target.max_positions
-        if too_long or method.fallback(len(ids), rule.max_new_tokens):
+        if arms.fallback(ids):
             continue
         sampler = make_sampler(config.decoding, f"{prompt.id}/0")
-        plain = autoregress(target, ids, sampler, rule, clock())
-        drafted = speculate(target, method, ids, sampler, rule, clock())
-        exact, of = exact + (plain.ids == drafted.ids), of + 1
+        same = arms.plain(ids, sampler).ids == arms.drafted(ids, sampler).ids
+        exact, of = exact + same, of + 1
     return {"dtype": "float32", "exact": exact, "of": of}

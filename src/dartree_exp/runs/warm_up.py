@@ -17,7 +17,6 @@ from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, autoregress, speculate
 from dartree_exp.engines.target import HALF, Target
 from dartree_exp.errors import RunError
-from dartree_exp.records.environment import describe_environment
 from dartree_exp.verify.rows import row_difference, self_test
 from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
@@ -85,22 +84,6 @@ def warm_up(
             speculate(target, method, ids, sampler, rule, clock())
     return Machine(
         torch.get_num_threads(), invariant, tolerance, forward_costs(target, ids, rows), tried
-    )
-
-
-def environment(target: Target, method: Method, machine: Machine) -> dict[str, Any]:
-    """The stamp of this process: what the numbers were measured with."""
-    weights = {"target": target.weights_sha256, "drafter": method.drafter.weights_sha256}
-    name = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else None
-    return describe_environment(
-        device=str(target.device),
-        dtype=str(target.dtype).removeprefix("torch."),
-        threads=machine.threads,
-        device_details={} if name is None else {"name": name},
-        weights={role: digest for role, digest in weights.items() if digest is not None},
-        machine=machine.record(),
-        row_invariant=machine.row_invariant,
-        tolerance=machine.tolerance,
     )
 
 

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from dartree_exp.config.identity import config_hash, hash_of
+from dartree_exp.config.identity import config_hash
 from dartree_exp.config.schema import BenchmarkConfig, Config
 from dartree_exp.errors import UserError
+from dartree_exp.records.files import hash_of
 from dartree_exp.records.folder import SUMMARY
 from dartree_exp.records.reader import Run, is_done
 from dartree_exp.sweeps.progress import clock

@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from dartree_exp.config.identity import config_hash, hash_of, unread_keys
+from dartree_exp.config.identity import config_hash, unread_keys
 from dartree_exp.config.load import load_config, to_yaml
 from dartree_exp.config.schema import Config
 from dartree_exp.console.closed_pipe import survive_closed_pipe
@@ -25,6 +25,7 @@ from dartree_exp.console.printable import printable_line
 from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.inputs.checks import check_files
 from dartree_exp.inputs.digests import input_digests
+from dartree_exp.records.files import hash_of
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.lock import FolderBusy
 from dartree_exp.records.reader import Run, is_done

@@ -1,13 +1,14 @@
-"""SIGTERM, as a scheduler or `kill` sends it: looked at between prompts, so that the running prompt
-is kept.
+"""SIGTERM, as a scheduler or `kill` sends it: looked at between prompts or steps, so that the
+running one is kept.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
@@ -22,31 +23,31 @@ def terminate(signum: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def deferred() -> Iterator[Callable[[], None]]:
+def deferred(also: Sequence[signal.Signals] = ()) -> Iterator[Callable[[], None]]:
     """Inside the block the first SIGTERM is only noted; the function it yields raises Terminated
     once that has happened.
 
-    A second SIGTERM, like Ctrl-C at any time, ends at once. The end of the block looks once more. A
-    process with a handler of its own (a cluster's job runner) keeps it, as does a thread that is
-    not the main one.
+    A second SIGTERM ends at once, as does Ctrl-C at any time, unless `also` has SIGINT: then it is
+    noted as well. The end of the block looks once more. A process with a handler of its own (a
+    cluster's job runner) keeps it, as does a thread that is not the main one.
     """
-    noted = False
+    noted: list[int] = []
 
     def note(signum: int, frame: FrameType | None) -> None:
-        nonlocal noted
         if noted:
-            raise Terminated
-        noted = True
+            raise _asked(noted[0])
+        noted.append(signum)
 
     def check() -> None:
         if noted:
-            raise Terminated
+            raise _asked(noted[0])
 
-    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, terminate):
-        yield check
-        return
+    ours = (signal.SIG_DFL, terminate, signal.default_int_handler)
+    before: dict[signal.Signals, Any] = {}
     try:
-        before = signal.signal(signal.SIGTERM, note)
+        for number in (signal.SIGTERM, *also):
+            if signal.getsignal(number) in ours:
+                before[number] = signal.signal(number, note)
     except ValueError:  # not the main thread
         yield check
         return
@@ -54,4 +55,9 @@ def deferred() -> Iterator[Callable[[], None]]:
         yield check
         check()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _asked(signum: int) -> KeyboardInterrupt:
+    return KeyboardInterrupt() if signum == signal.SIGINT else Terminated()

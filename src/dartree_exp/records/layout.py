@@ -12,6 +12,8 @@ from dartree_exp.records.schema import RecordError
 from dartree_exp.records.shape import check
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
+CURVE, CHECKPOINT = "curve.jsonl", "checkpoint.safetensors"
+"""Of a training: held-out numbers over its steps, and all that it needs to go on."""
 SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = (
     "samples.jsonl",
     "rounds.jsonl",
@@ -20,8 +22,11 @@ SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = (
     "run.lock",
 )
 STATES = ("RUNNING", "DONE", "FAILED", "INTERRUPTED")
-RESULTS = (ENVIRONMENT, SAMPLES, ROUNDS, TREES, SUMMARY, "table.md", "table.csv")
-_KEPT = (SAMPLES, ROUNDS, TREES, SUMMARY)
+RESULTS = (
+    *(ENVIRONMENT, SAMPLES, ROUNDS, TREES, SUMMARY, "table.md", "table.csv"),
+    *(CURVE, CHECKPOINT),
+)
+_KEPT = (SAMPLES, ROUNDS, TREES, SUMMARY, CURVE, CHECKPOINT)
 """Files that only grow or are written once: smaller than when the run ended, they were cut."""
 
 _GROUPS = (

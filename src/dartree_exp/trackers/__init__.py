@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from dartree_exp.config.identity import config_hash
-from dartree_exp.config.schema import Config
+from dartree_exp.config.schema import Config, TrackerConfig
 from dartree_exp.records import Run
 from dartree_exp.trackers.tensorboard_tracker import TensorboardTracker
 from dartree_exp.trackers.tracker import Guarded, NoTracker, RunInfo, Tracker
@@ -23,24 +24,33 @@ def make_tracker(config: Config, folder: Path, say: Callable[[str], None] | None
         folder: the run folder, opened; its parent's name is the group.
         say: takes notices (a failure of the tracker, how to upload); None prints them to stderr.
     """
-    say = say or _to_stderr
-    if config.tracker.name == "none":
-        return NoTracker()
-    made = (
-        TensorboardTracker()
-        if config.tracker.name == "tensorboard"
-        else WandbTracker(config.tracker, say)
-    )
-    tracker = Guarded(made, say)
     method = str(config.method)
     info = RunInfo(
         config_hash(config), f"{method} {folder.name}", folder.parent.name, method, folder
     )
-    tracker.start(asdict(config), info)
+    tracker = start_tracker(config.tracker, asdict(config), info, say)
+    if isinstance(tracker, NoTracker):
+        return tracker
     # A resumed run mirrors itself whole: the server would keep two halves under one id as two runs.
     run = Run(folder)
     for sample in run.samples:
         tracker.log_sample(sample, [r for r in run.rounds if r.sample_key == sample.key])
+    return tracker
+
+
+def start_tracker(
+    config: TrackerConfig,
+    settings: Mapping[str, Any],
+    info: RunInfo,
+    say: Callable[[str], None] | None = None,
+) -> Tracker:
+    """The tracker that `config` asks for, started. settings: of the run. say: as `make_tracker`."""
+    say = say or _to_stderr
+    if config.name == "none":
+        return NoTracker()
+    made = TensorboardTracker() if config.name == "tensorboard" else WandbTracker(config, say)
+    tracker = Guarded(made, say)
+    tracker.start(settings, info)
     return tracker
 
 
@@ -56,4 +66,5 @@ __all__ = [
     "Tracker",
     "WandbTracker",
     "make_tracker",
+    "start_tracker",
 ]

@@ -55,6 +55,12 @@ class TensorboardTracker:
         self._add(prompt_row(self._samples), len(self._samples) - 1)
         self._writer.flush()
 
+    def log_row(self, row: Mapping[str, float]) -> None:
+        """One point per number, over `train/index`."""
+        if self._writer is not None:
+            self._add(row, int(row["train/index"]))
+            self._writer.flush()
+
     def finish(self, summary: Mapping[str, Any] | None) -> None:
         """Write the summary's numbers and the histogram and close the event file."""
         writer, self._writer = self._writer, None
@@ -66,7 +72,7 @@ class TensorboardTracker:
             for name, value in flatten(summary):
                 if isinstance(value, int | float):
                     writer.add_scalar(f"summary/{name}", value, 0)
-            if summary["acceptance_histogram"]:
+            if summary.get("acceptance_histogram"):
                 _add_histogram(writer, *histogram_bins(summary["acceptance_histogram"]))
 
     def _add(self, row: Mapping[str, float], step: int) -> None:

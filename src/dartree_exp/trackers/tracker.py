@@ -32,6 +32,9 @@ class Tracker(Protocol):
     def log_sample(self, sample: SampleRecord, rounds: Sequence[RoundRecord] = ()) -> None:
         """Mirror one sample and its rounds, after they are on disk."""
 
+    def log_row(self, row: Mapping[str, float]) -> None:
+        """Mirror one line of a training's curve; its place is `train/index`."""
+
     def finish(self, summary: Mapping[str, Any] | None) -> None:
         """End the run with its summary.json, or None where it has none because it failed."""
 
@@ -43,6 +46,9 @@ class NoTracker:
         """Nothing to do."""
 
     def log_sample(self, sample: SampleRecord, rounds: Sequence[RoundRecord] = ()) -> None:
+        """Nothing to do."""
+
+    def log_row(self, row: Mapping[str, float]) -> None:
         """Nothing to do."""
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
@@ -69,6 +75,11 @@ class Guarded:
         """Mirror one sample, unless something failed before."""
         if not self._failed:
             self._try("log_sample", sample, rounds)
+
+    def log_row(self, row: Mapping[str, float]) -> None:
+        """Mirror one line, unless something failed before."""
+        if not self._failed:
+            self._try("log_row", row)
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
         """End the run, also after a failure: what was mirrored so far may still arrive."""

@@ -66,7 +66,7 @@ class WandbTracker:
                 finish_timeout=FINISH_TIMEOUT,
             ),
         )
-        for group in ("prompt", "round"):
+        for group in ("prompt", "round", "train"):
             self._run.define_metric(f"{group}/index")
             self._run.define_metric(f"{group}/*", step_metric=f"{group}/index")
 
@@ -80,6 +80,11 @@ class WandbTracker:
         self._samples.append(sample)
         self._run.log(prompt_row(self._samples))
 
+    def log_row(self, row: Mapping[str, float]) -> None:
+        """One history row."""
+        if self._run is not None:
+            self._run.log(dict(row))
+
     def finish(self, summary: Mapping[str, Any] | None) -> None:
         """Write summary, table and histogram and close the W&B run; exit code 1 where there is no
         summary.
@@ -89,7 +94,8 @@ class WandbTracker:
             return
         try:
             if summary is not None:
-                run.log(self._media(summary))
+                if self._samples:
+                    run.log(self._media(summary))
                 run.summary.update(dict(flatten(summary)))
         finally:
             run.finish(exit_code=0 if summary is not None else 1)

@@ -1,0 +1,108 @@
+"""The line that says how far a run is: redrawn on a terminal, sparse plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from dartree_exp.console.printable import printable
+
+
+class ProgressLine:
+    """How many of `total` units are done, and what `status` says of them; a context manager.
+
+    On a terminal one line is redrawn with every `advance`, and only then: a redrawing thread would
+    take its share of the cores from what is being timed. Elsewhere (a log file, a CI job) plain
+    lines are printed, at most one every `every` seconds, the first and the last one always.
+
+    Args:
+        total: units of the whole run.
+        console: where to write; its `is_terminal` decides the form.
+        done: units of an earlier, resumed session.
+        label: what is being run.
+        unit: what is counted, for plain lines.
+        every: seconds between plain lines.
+        now: a monotonic clock in seconds; tests pass a fake.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        console: Console,
+        done: int = 0,
+        label: str = "",
+        *,
+        unit: str,
+        every: float = 10.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total, self._console, self._every, self._now = total, console, every, now
+        self._label, self._unit = printable(label), unit
+        self._done = self._resumed = done
+        self._begin = now()
+        self._printed: float | None = None
+        self._progress: Progress | None = None
+
+    def status(self) -> str:
+        """What the line says beside the count."""
+        return f"{self.left()} left"
+
+    def advance(self, done: int) -> None:
+        """Show that so many units are done."""
+        self._done = done
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, status=self.status())
+            self._progress.refresh()
+            return
+        now = self._now()
+        last = done >= self._total
+        if self._printed is None or last or now - self._printed >= self._every:
+            self._printed = now
+            line = f"{self._label} {self._unit} {done}/{self._total}  {self.status()}".strip()
+            self._console.print(Text(line), soft_wrap=True)
+
+    def say(self, message: str) -> None:
+        """Print a message that stays, above the line."""
+        self._console.print(Text(printable(message)), soft_wrap=True)
+
+    def left(self) -> str:
+        """Time left at the pace of this session, h:mm:ss or m:ss."""
+        finished = self._done - self._resumed
+        if finished <= 0:
+            return "–"
+        seconds = (self._now() - self._begin) / finished * max(0, self._total - self._done)
+        minutes, seconds = divmod(round(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[status]}", markup=False),
+                console=self._console,
+                auto_refresh=False,
+            )
+            self._task = self._progress.add_task(
+                self._label, total=self._total, completed=self._resumed, status=self.status()
+            )
+            self._progress.start()
+            self._progress.refresh()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()

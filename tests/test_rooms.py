@@ -63,7 +63,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 KNOWN = {
     ("budgets", "drafters"),
     ("drafters", "config"),
-    ("sweeps", "run"),
     ("training", "decode"),
     ("trees", "drafters"),
     ("verify", "drafters"),

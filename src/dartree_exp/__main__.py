@@ -10,13 +10,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial, update_wrapper
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dartree_exp.console.closed_pipe import survive_closed_pipe
 from dartree_exp.console.printable import printable_line
 from dartree_exp.console.terminate import Terminated, terminate
+
+if TYPE_CHECKING:
+    from dartree_exp.config.schema import Config
+    from dartree_exp.records.folder import RunFolder
 
 _FLAGS = {
     *(
@@ -115,7 +120,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     # A shell completes the name of a program; Hydra would offer `python`.
     with _process_settings(["dartree_exp" if completion else sys.argv[0], *arguments], variables):
         try:
-            start(launch.job)()
+            start(update_wrapper(partial(launch.job, run=run_point), launch.job))()
         except KeyboardInterrupt as error:
             interrupted = _TERMINATED if isinstance(error, Terminated) else _INTERRUPTED
             print("dartree_exp: interrupted; run the same command again to resume", file=sys.stderr)
@@ -129,6 +134,15 @@ def _main(arguments: Sequence[str] | None) -> int:
             # the points answer for themselves, so this is the launcher's or the sweeper's
             broken = error
         return finish(interrupted, broken)
+
+
+def run_point(config: Config, folder: RunFolder) -> None:
+    """Run one point. torch is imported here, after the settings have been checked, and in the
+    process of the launcher's worker.
+    """
+    from dartree_exp.run import run
+
+    run(config, folder)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,13 @@ def sweep_folder(name: str | None) -> str:
 OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True)
 
 
-def job(raw: DictConfig) -> float | None:
-    """Hydra's task function. In a sweep no failure leaves it, so that the other points run; a
-    single run exits.
+RunPoint = Callable[[Config, RunFolder], None]
+"""What runs one point; it imports the models only when it is called."""
+
+
+def job(raw: DictConfig, run: RunPoint) -> float | None:
+    """Hydra's task function, once `run` is bound. In a sweep no failure leaves it, so that the
+    other points run; a single run exits.
 
     Returns the point's `sweep.objective`, for sweepers that search; None where the point has none.
     """
@@ -69,7 +74,7 @@ def job(raw: DictConfig) -> float | None:
     overrides = task_overrides(hydra)
     if hydra.mode == RunMode.MULTIRUN:
         with survive_closed_pipe():  # here, for a launcher's worker
-            return _in_sweep(raw, int(hydra.job.num), overrides, Path(hydra.sweep.dir))
+            return _in_sweep(raw, run, int(hydra.job.num), overrides, Path(hydra.sweep.dir))
     try:
         config = load_config(raw, overrides)
         check_files(config)
@@ -79,7 +84,7 @@ def job(raw: DictConfig) -> float | None:
     for key in unread_keys(config, [text.partition("=")[0].lstrip("+") for text in overrides]):
         print(f"dartree_exp: note: tree={config.tree.name} does not read {key}", file=sys.stderr)
     folder = Path(config.output) / (config.sweep.name or SINGLE_RUNS) / config_hash(config)
-    outcome = _run(config, folder, 0, overrides)
+    outcome = _run(config, run, folder, 0, overrides)
     if outcome.state == SKIPPED:
         print(f"{folder} is done already; force=true runs it again")
     elif outcome.state != DONE:
@@ -90,10 +95,12 @@ def job(raw: DictConfig) -> float | None:
     sys.exit({DONE: 0, SKIPPED: 0, BUSY: 3}.get(outcome.state, 1))
 
 
-def _in_sweep(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Path) -> float | None:
+def _in_sweep(
+    raw: DictConfig, run: RunPoint, number: int, overrides: list[str], sweep_dir: Path
+) -> float | None:
     """One point, whose failure is its own: an exception that left here would end the sweep."""
     try:
-        outcome = _sweep_point(raw, number, overrides, sweep_dir)
+        outcome = _sweep_point(raw, run, number, overrides, sweep_dir)
     except Exception as error:
         if not isinstance(error, UserError):
             traceback.print_exc()
@@ -116,7 +123,9 @@ def _in_sweep(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Pat
     return None
 
 
-def _sweep_point(raw: DictConfig, number: int, overrides: list[str], sweep_dir: Path) -> Outcome:
+def _sweep_point(
+    raw: DictConfig, run: RunPoint, number: int, overrides: list[str], sweep_dir: Path
+) -> Outcome:
     try:
         config = load_point(raw, overrides, sweep_dir)
     except ConfigError as error:
@@ -128,7 +137,7 @@ def _sweep_point(raw: DictConfig, number: int, overrides: list[str], sweep_dir: 
         )
     print(f"[{number}] {' '.join(overrides)}  {folder}", flush=True)
     try:
-        return _run(config, folder, number, overrides)
+        return _run(config, run, folder, number, overrides)
     except KeyboardInterrupt:
         with suppress(UserError):  # a full disk must not turn the interrupt into a failed point
             note(Outcome(number, overrides, INTERRUPTED, str(folder), "interrupted"), sweep_dir)
@@ -147,7 +156,7 @@ def _objective(outcome: Outcome, name: str) -> float | None:
     return estimate["value"] if isinstance(estimate, dict) else None
 
 
-def _run(config: Config, path: Path, number: int, overrides: list[str]) -> Outcome:
+def _run(config: Config, run: RunPoint, path: Path, number: int, overrides: list[str]) -> Outcome:
     """Run in `path`, unless it is done or another process is at it. Ctrl-C passes through, recorded
     as INTERRUPTED.
     """
@@ -160,8 +169,6 @@ def _run(config: Config, path: Path, number: int, overrides: list[str]) -> Outco
                 print(f"dartree_exp: note: {text}", file=sys.stderr, flush=True)
             if folder.already_done:
                 return Outcome(number, overrides, SKIPPED, str(path))
-            from dartree_exp.run import run
-
             run(config, folder)
     except FolderBusy as error:
         return Outcome(number, overrides, BUSY, str(path), str(error))

@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 
-from dartree_exp.budgets.confidence import ConfidenceBudget
-from dartree_exp.budgets.policy import BudgetPolicy, FixedBudget
+from dartree_exp.budgets.policy import BudgetPolicy
+from dartree_exp.budgets.spec import BUDGETS
 from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
@@ -78,15 +78,13 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
 
 def make_budget(budget: BudgetConfig, tree: TreeConfig, drafter: Drafter) -> BudgetPolicy:
     """The budget policy of a method; raises ConfigError for one the drafter cannot serve."""
-    if budget.name == "fixed":
-        return FixedBudget(tree.budget)
-    if budget.name != "confidence":
-        raise ConfigError(f"budget={budget.name}: unknown policy; allowed: fixed, confidence")
-    if drafter.confidence is None:
+    spec = BUDGETS[budget.name]
+    if spec.confident and drafter.confidence is None:
         raise ConfigError(
-            f"budget=confidence: drafter {drafter.name!r} has no confidence head; use budget=fixed"
+            f"budget={spec.name}: drafter {drafter.name!r} has no confidence head; use budget=fixed"
         )
-    return ConfidenceBudget(tree.budget, budget.threshold, drafter.confidence)
+    policy: BudgetPolicy = spec.load().from_settings(budget, tree.budget, drafter.confidence)
+    return policy
 
 
 def make_sampler(decoding: DecodingConfig, sample_id: str) -> Sampler:

@@ -10,12 +10,13 @@ import torch
 
 from dartree_exp.__main__ import main
 from dartree_exp.config import compose
-from dartree_exp.config.schema import HEADS, METHODS
+from dartree_exp.config.methods import known_methods
 from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.markov import GatedMarkovHead, MarkovHead, RecurrentMarkovHead
+from dartree_exp.drafters.heads.spec import HEAD_CHOICES
 from dartree_exp.models.toy import toy_target
 from dartree_exp.records.reader import find_runs
 
@@ -41,7 +42,7 @@ def run(arguments: list[str]) -> int:
         return int(stop.code or 0)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", known_methods())
 def test_every_method_runs_on_the_toy(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +91,7 @@ def weights(drafter: DFlashDrafter) -> torch.Tensor:
     return torch.cat([weight.flatten() for weight in drafter.backbone.state_dict().values()])
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", HEAD_CHOICES)
 def test_its_parts_are_the_real_ones_and_depend_on_the_seed_alone(head: str) -> None:
     drafter = toy(head)
     assert type(drafter.backbone) is DFlashBackbone

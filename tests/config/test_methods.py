@@ -2,10 +2,25 @@
 name.
 """
 
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from operator import attrgetter
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
 import pytest
 
 from dartree_exp.config import Config, compose
-from dartree_exp.config.schema import METHODS, TREES
+from dartree_exp.config.composition import composed
+from dartree_exp.config.identity import reads
+from dartree_exp.config.knobs import knobs
+from dartree_exp.config.load import load_config
+from dartree_exp.config.methods import known_methods, method_name
+from dartree_exp.config.schema import Knob
+from dartree_exp.trees.spec import SCORERS, TREES, Published, SameAs
 
 # drafter, tree, scoring, candidates, children, child_order, normalise, narrow_by_budget,
 # candidates_follow_budget
@@ -126,7 +141,7 @@ def test_table_2_compares_the_construction_alone(typed: list[str]) -> None:
 
 
 def test_every_method_has_a_preset() -> None:
-    assert {*PRESETS, "ar"} == set(METHODS)
+    assert {*PRESETS, "ar"} == set(known_methods())
     assert compose(["method=ar"]).method == "ar"
 
 
@@ -140,11 +155,7 @@ def test_with_and_without_plus_are_the_same() -> None:
 
 def test_the_command_line_wins_over_a_preset() -> None:
     config = compose(["tree.budget=32", "tree.normalise=candidates", "+method=ddtree"])
-    assert (config.tree.budget, config.tree.normalise, config.method) == (
-        32,
-        "candidates",
-        "ddtree",
-    )
+    assert (config.tree.budget, config.tree.normalise) == (32, "candidates")
     assert compose(["+method=ddtree", "drafter=domino"]).drafter.head == "gru"
 
 
@@ -152,24 +163,109 @@ def test_the_command_line_wins_over_a_preset() -> None:
     ("overrides", "name"),
     [
         (["tree=chain"], "domino"),
-        (["tree=heap"], "heap_sequential"),
-        (["tree=heap", "tree.child_order=corrected"], "dominotree"),
-        (["tree=fixed", "drafter=dflash"], "fixed_marginal"),
-        (["tree=pool"], "pool_conditional"),
-        (["tree=frontier"], "dominotree_frontier"),
-        (["tree=pool", "tree.scoring=static"], "pool_static"),
-        (["method=ddtree", "tree=pruned"], "pruned_marginal"),
-        (["method=ddtree", "model=toy", "drafter=random"], "ddtree"),
-        (["tree=chain", "method=dartree_pruned"], "domino"),
+        (["tree=chain", "tree.candidates=64"], "domino+chain(conditional)"),
+        (["tree=heap"], "domino+heap(conditional)"),
+        (["drafter=dflash", "tree=heap"], "dflash+heap(marginal)"),  # K = 64, log Z over 64
+        (["method=ddtree", "tree.beta=-0.2"], "dflash+heap(marginal)"),
+        (["method=dominotree", "tree.beta=-0.2"], "domino+heap(conditional)"),
+        (["tree=heap", "tree.child_order=corrected"], "domino+heap(conditional)"),
+        (["tree=fixed", "drafter=dflash"], "dflash+fixed(marginal)"),
+        (["tree=pool"], "domino+pool(conditional)"),
+        (["tree=frontier"], "domino+frontier(conditional)"),  # 64 children
+        (["method=dartree_pruned", "tree.normalise=vocab"], "domino+pruned(conditional)"),
+        (["tree=pool", "tree.scoring=static"], "domino+pool(static)"),
+        (["method=ddtree", "tree=pruned"], "dflash+pruned(marginal)"),
+        (["method=ddtree", "model=toy", "drafter=random"], "random+heap(marginal)"),
+        (["tree=chain", "method=dartree_pruned"], "domino+chain(conditional)"),  # K = 64
         (["tree=chain", "drafter=dspark"], "dspark"),
-        (["method=dspark", "drafter=dspark_rnn"], "dspark_rnn"),
-        (["drafter=dspark_gated"], "dartree_dspark_gated"),
-        (["method=dartree_fixed", "drafter=dspark"], "dartree_fixed_dspark"),
-        (["method=ddtree", "drafter=dspark"], "ddtree"),
+        (["method=dspark", "drafter=dspark_rnn"], "dspark_rnn+chain(conditional)"),
+        (["drafter=dspark_gated"], "dspark_gated+pruned(conditional)"),
+        (["method=ddtree", "drafter=dspark"], "dspark+heap(marginal)"),
+        (["method=dspark", "budget=confidence"], "dspark"),
+        (["method=dartree_dspark", "budget=confidence"], "dspark+pruned(conditional)+confidence"),
+        (["method=pctree", "tree.width=2"], "pctree"),
+        (["method=pctree", "tree.width=2", "tree.children=3"], "dspark+pool(conditional)"),
+        (["method=mine", "tree.normalise=vocab"], "mine"),
     ],
 )
-def test_a_name_follows_the_parts(overrides: list[str], name: str) -> None:
-    assert compose(overrides).method == name
+def test_a_name_follows_the_parts(overrides: list[str], name: str, tmp_path: Path) -> None:
+    if "method=mine" in overrides:
+        (tmp_path / "method").mkdir()
+        (tmp_path / "method" / "mine.yaml").write_text("# @package _global_\nmethod: mine\n")
+    config = load_config(composed(overrides, config_dirs=[tmp_path]))
+    assert config.method == name
+
+
+def others(hint: Any, knob: Knob, value: Any) -> Iterator[Any]:
+    """Values of a setting beside its own, of each kind that the schema allows."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else 7
+    for kind in kinds:
+        found: list[Any] = []
+        if kind is bool:
+            found = [not value]
+        elif kind is str:
+            found = list(knob.allowed) or [f"{value}x"]
+        elif kind in (int, float):
+            step = 1 if kind is int else 0.125
+            low = -math.inf if knob.low is None else knob.low
+            high = math.inf if knob.high is None else knob.high
+            found = [kind(n) for n in (number - step, number + step) if low <= n <= high]
+        elif get_origin(kind) is list:
+            found = [[*value, get_args(kind)[0](7)]]
+        elif get_origin(kind) is dict:
+            found = [{**value, "x": "y"}]
+        elif kind is NoneType:
+            found = [None]
+        yield from (other for other in found if other != value)
+
+
+def keeps_its_name(config: Config, terms: Published, key: str, value: Any) -> bool:
+    """Whether the specs leave this setting free."""
+    group, _, name = key.partition(".")
+    if group == "tree":
+        free = ("budget", "depth", *terms.free)
+        return name in free or not reads(asdict(config.tree), name)
+    if key == "budget.name":
+        return value in terms.budgets
+    return key not in ("drafter.family", "drafter.head", "verify.name")
+
+
+@pytest.mark.parametrize("method", known_methods())
+def test_each_deviation_from_a_preset_loses_its_name_unless_the_setting_is_free(
+    method: str,
+) -> None:
+    preset = compose([f"method={method}"])
+    terms = preset.method != "ar" and TREES[preset.tree.name].published[method]
+    seen = {True: 0, False: 0}
+    for key, hint, knob in knobs():
+        if key == "method":
+            continue
+        for value in others(hint, knob, attrgetter(key)(preset)):
+            config = copy.deepcopy(preset)
+            group, _, name = key.rpartition(".")
+            setattr(attrgetter(group)(config) if group else config, name, value)
+            if terms:
+                for other, same in terms.settings.items():
+                    if same == SameAs(name) and group == "tree":  # as `conf/` has it
+                        setattr(config.tree, other, value)
+            kept = not terms or keeps_its_name(preset, terms, key, value)
+            assert (method_name(config) == method) == kept, (key, value)
+            seen[kept] += 1
+    assert seen[True] > 20 and (seen[False] > 5 or not terms)
+
+
+def test_every_knob_that_a_published_method_reads_is_fixed_or_free() -> None:
+    for tree in TREES.values():
+        for method, terms in tree.published.items():
+            read = {*tree.reads, *SCORERS[terms.scoring].reads}
+            assert set(terms.settings) | set(terms.free) == read, method
+            assert not set(terms.settings) & set(terms.free), method
+
+
+def test_a_published_name_belongs_to_one_method() -> None:
+    names = known_methods()
+    assert len(set(names)) == len(names) and names[0] == "ar"
 
 
 def test_scoring_follows_the_head() -> None:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from dartree_exp.config.schema import METHODS, TREES
+from dartree_exp.config.methods import known_methods
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import CorrectionHead
 from dartree_exp.drafters.heads.markov import MARKOV_HEADS
+from dartree_exp.trees.spec import TREES
 
 RANK = 8
 PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
@@ -89,9 +90,11 @@ def _pairs() -> Iterator[tuple[str, Drafting]]:
                 parts = (f"tree={builder}", f"tree.scoring={scoring}")
                 yield (
                     name,
-                    Drafting((f"method={name}",) if name in METHODS else parts, head, builder),
+                    Drafting(
+                        (f"method={name}",) if name in known_methods() else parts, head, builder
+                    ),
                 )
 
 
 DRAFTING = dict(_pairs())
-assert {"ar", *DRAFTING} >= set(METHODS), "a published method is in no pair"
+assert {"ar", *DRAFTING} >= set(known_methods()), "a published method is in no pair"

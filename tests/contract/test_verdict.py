@@ -7,7 +7,7 @@ import torch
 from contract_support import DRAFTING
 
 import dartree_exp.decode as decode
-from dartree_exp.config.schema import METHODS
+from dartree_exp.config.methods import known_methods
 from dartree_exp.verify.lossless import judge
 from dartree_exp.verify.rows import row_difference
 from dartree_exp.verify.sampling import Sampler
@@ -36,7 +36,7 @@ def verdicts(make_case, rounding_target, method, rule=RULE, **drafted_rule):
         yield judge(target, PROMPT, drafted.ids, plain.ids, sampler, rule, tolerance)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name in DRAFTING])
+@pytest.mark.parametrize("method", [name for name in known_methods() if name in DRAFTING])
 def test_rounding_is_no_fault(make_case, rounding_target, method):
     found = list(verdicts(make_case, rounding_target, method))
     assert {v.verdict for v in found} <= {"exact", "near_tie"}, found

@@ -64,7 +64,7 @@ def test_round_trip(
         )
     assert (stored.head is None) == (head is None)
     assert stored.config.shift_label is backbone.config.shift_label
-    assert stored.config.head == (None if head is None else head.config)
+    assert stored.config.head == (None if head is None else head.config())
     assert stored.config.target_layer_ids == backbone.config.target_layer_ids
     if vocab_ids is None:
         assert stored.vocab_ids is None

@@ -334,7 +334,7 @@ def test_specforges_dspark_is_read_where_its_slot_layout_is_stated(released: Cal
 
 def test_deepspecs_layout_has_no_gru_head(make_parts: Callable, tmp_path: Path):
     backbone, gru, target = make_parts()
-    with pytest.raises(CheckpointError, match="no GRU head"):
+    with pytest.raises(CheckpointError, match="no gru head"):
         save_drafter(
             tmp_path / "d", backbone, gru, tables=(target.embed_weight, target.lm_head_weight)
         )

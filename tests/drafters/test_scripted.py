@@ -15,6 +15,7 @@ from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.dflash.checkpoint import save_drafter
 from dartree_exp.drafters.dflash.config import CheckpointError
 from dartree_exp.drafters.scripted.session import ScriptedDrafter
+from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.errors import ConfigError
 from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.sampling import Sampler
@@ -89,7 +90,9 @@ def test_oracle_ends_quietly_at_the_targets_range():
 
 def config(**changes) -> DrafterConfig:
     values = {"name": "random", "path": None, "head": "none", "num_drafts": None, "seed": 0}
-    return DrafterConfig(**(values | changes))
+    values |= changes
+    kind = "scripted" if values["name"] in FAMILIES["scripted"].kinds else "dflash"
+    return DrafterConfig(family=kind, **values)
 
 
 @pytest.mark.parametrize("name", ["oracle", "random", "adversarial"])

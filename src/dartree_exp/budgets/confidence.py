@@ -5,7 +5,7 @@ same rule.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from dartree_exp.budgets.policy import RoundState
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
@@ -26,6 +26,10 @@ class ConfidenceBudget:
     budget: int
     threshold: float
     confidence: ConfidenceHead
+
+    @classmethod
+    def from_settings(cls, settings: Any, budget: int, confidence: ConfidenceHead) -> Self:
+        return cls(budget, settings.threshold, confidence)
 
     def plan(self, state: RoundState) -> int:
         return self.budget

@@ -5,7 +5,7 @@ builder's inside.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.trees.tree import DraftTree
@@ -41,6 +41,10 @@ class FixedBudget:
     """Always `tree.budget` nodes (every published tree method's default)."""
 
     budget: int
+
+    @classmethod
+    def from_settings(cls, settings: Any, budget: int, confidence: Any) -> Self:
+        return cls(budget)
 
     def plan(self, state: RoundState) -> int:
         return self.budget

@@ -1,38 +1,22 @@
-"""What a run is: its hash (what a result depends on) and its method's name."""
+"""What a run is: a hash over what its result depends on."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from dartree_exp.config.schema import METHODS, Config
+from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.config.methods import AR
+from dartree_exp.config.parts import foreign
+from dartree_exp.config.schema import Config
 from dartree_exp.records.files import hash_of
+from dartree_exp.trees.spec import EVERY_TREE, SCORERS, TREES
 
 # Where a result goes, who is told and what it is called do not change it. `drafter.path` says which
 # of the target's drafters was used.
-_NOT_RESULTS = ("output", "force", "tracker", "record", "sweep", "method")
-_NOT_READ = {
-    "chain": ("width", "beta"),
-    "heap": ("width", "draft_sampling"),
-    "fixed": ("width", "beta", "draft_sampling"),
-    "pruned": ("draft_sampling",),
-    "pool": ("beta", "child_order", "narrow_by_budget", "draft_sampling"),
-    "frontier": ("beta", "child_order", "narrow_by_budget", "draft_sampling"),
-}
-_NOT_READ_BY_BUDGET = {"fixed": ("threshold",), "confidence": ()}
-_PLAIN = ("drafter", "tree", "budget")
-
-_NAMES = {
-    ("chain", "marginal"): "dflash",
-    ("chain", "conditional"): "domino",
-    ("heap", "marginal"): "ddtree",
-    ("heap", "static"): "chain_ddtree",
-    ("fixed", "conditional"): "dartree_fixed",
-    ("pruned", "conditional"): "dartree_pruned",
-    ("frontier", "conditional"): "dominotree_frontier",
-}
-_ON_MARKOV = {"domino": "dspark", "dartree_pruned": "dartree_dspark", "pool_conditional": "pctree"}
-"""Published names of the same trees on DSpark's heads; other trees get `_dspark` appended."""
+_NOT_RESULTS = ("output", "force", "tracker", "record", "sweep", "method", "parts")
+_NOT_OF_AR = ("drafter", "tree", "budget", "verify")
 
 
 def config_hash(config: Config) -> str:
@@ -43,35 +27,30 @@ def config_hash(config: Config) -> str:
 
 
 def unread_keys(config: Config, keys: list[str]) -> list[str]:
-    """Which of these settings the chosen tree and budget do not read: a single run says so, a sweep
-    ignores them.
+    """Which of these settings the chosen parts do not read: a single run says so, a sweep ignores
+    them.
     """
-    unread = {f"tree.{name}" for name in _NOT_READ[config.tree.name]}
-    unread |= {f"budget.{name}" for name in _NOT_READ_BY_BUDGET[config.budget.name]}
-    return [key for key in keys if key in unread]
+    plain = asdict(config)
+    return [
+        key
+        for key in keys
+        for group, _, name in [key.partition(".")]
+        if (group == "tree" and not reads(plain["tree"], name))
+        or (group == "budget" and name not in ("name", *BUDGETS[config.budget.name].reads))
+    ]
 
 
-def reads(tree: str, knob: str) -> bool:
-    """Whether a tree of this name reads the setting tree.<knob>; one of an unknown name may read
-    all.
+def reads(tree: Mapping[str, Any], knob: str) -> bool:
+    """Whether settings `tree` read their `knob`; a tree or scorer of an unknown name may read all.
+
+    Raises nothing, since records of other versions are asked about, too.
     """
-    return knob not in _NOT_READ.get(tree, ())
-
-
-def method_name(config: Config) -> str:
-    """The name under which a run appears: the declared one, unless that is a published name its
-    parts do not earn.
-    """
-    if config.method is not None and (config.method == "ar" or config.method not in METHODS):
-        return config.method
-    tree, head = config.tree, config.drafter.head
-    if (tree.name, tree.scoring) == ("heap", "conditional"):
-        name = "dominotree" if tree.child_order == "corrected" else "heap_sequential"
-    else:
-        name = _NAMES.get((tree.name, str(tree.scoring)), f"{tree.name}_{tree.scoring}")
-    if tree.scoring == "marginal" or not head.startswith("markov"):
-        return name
-    return _ON_MARKOV.get(name, f"{name}_dspark") + head.removeprefix("markov")
+    builder, scorer = TREES.get(str(tree.get("name"))), SCORERS.get(str(tree.get("scoring")))
+    if builder is None or scorer is None or knob in ("name", *EVERY_TREE):
+        return True
+    if knob == "candidates" and tree.get("candidates_follow_budget"):
+        return False
+    return knob in builder.reads or knob in scorer.reads
 
 
 def _relevant(config: Config) -> dict[str, Any]:
@@ -82,13 +61,12 @@ def _relevant(config: Config) -> dict[str, Any]:
         del plain["proof_prompts"]
     del plain["model"]["drafters"]
     del plain["benchmark"]["study_max_new_tokens"]  # what became of it is decoding.max_new_tokens
-    for name in _NOT_READ[config.tree.name]:
-        del plain["tree"][name]
-    for name in _NOT_READ_BY_BUDGET[config.budget.name]:
-        del plain["budget"][name]
+    for key in unread_keys(config, [f"{g}.{k}" for g in ("tree", "budget") for k in plain[g]]):
+        group, _, name = key.partition(".")
+        del plain[group][name]
     if not config.decoding.temperature:  # nothing is sampled
         plain["tree"].pop("draft_sampling", None)
-    if config.method == "ar":
-        for name in _PLAIN:
-            del plain[name]
+    plain |= foreign(config)  # two modules may declare parts of one name
+    if config.method == AR:
+        return {key: v for key, v in plain.items() if key.partition(".")[0] not in _NOT_OF_AR}
     return plain

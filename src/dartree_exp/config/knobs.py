@@ -38,7 +38,7 @@ def describe(hint: Any, knob: Knob) -> str:
 
 def _describe_kind(kind: Any, knob: Knob) -> str:
     if kind is str and knob.allowed:
-        return f"one of {', '.join(knob.allowed)}" if len(knob.allowed) > 1 else knob.allowed[0]
+        return ("one of " if len(knob.allowed) > 1 else "") + ", ".join(knob.allowed)
     if kind in (int, float):
         return _with_bounds("an integer" if kind is int else "a number", knob)
     if get_origin(kind) is list:

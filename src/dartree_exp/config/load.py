@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any, TypeVar, get_type_hints
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from dartree_exp.config.identity import method_name
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest_key
+from dartree_exp.config.methods import method_name
+from dartree_exp.config.parts import add_parts
 from dartree_exp.config.schema import Config
 from dartree_exp.config.validate import check_combinations, check_ranges
+from dartree_exp.drafters.heads.spec import NO_HEAD
 from dartree_exp.errors import ConfigError
 
 T = TypeVar("T")
@@ -29,12 +32,21 @@ def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
 
     Raises ConfigError with a one-line message.
     """
+    _add_parts(raw)
     config = typed(raw, Config, overrides)
     if config.tree.scoring is None:
-        config.tree.scoring = "marginal" if config.drafter.head == "none" else "conditional"
+        config.tree.scoring = "marginal" if config.drafter.head == NO_HEAD else "conditional"
     check_combinations(config)
     config.method = method_name(config)
     return config
+
+
+def _add_parts(raw: DictConfig) -> None:
+    """Import what `parts` names, whose specs the schema then allows."""
+    with suppress(OmegaConfBaseException):  # `typed` says what is wrong
+        modules = raw.get("parts")
+        if isinstance(modules, ListConfig):
+            add_parts([str(module) for module in modules])
 
 
 def typed(raw: DictConfig, schema: type[T], overrides: Sequence[str] = ()) -> T:

@@ -10,28 +10,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.drafters.heads.spec import HEAD_CHOICES
+from dartree_exp.drafters.spec import FAMILIES
+from dartree_exp.engines.spec import ENGINES
 from dartree_exp.trees.spec import SCORERS, TREES
+from dartree_exp.verify.spec import VERIFIERS
 
 METADATA_KEY = "knob"
 
-CONFIDENT_HEADS = ("markov", "markov_gated", "markov_rnn")
-"""Heads whose checkpoints may bring a confidence head."""
-HEADS = ("none", "gru", *CONFIDENT_HEADS)
-METHODS = (
-    "ar",
-    "dflash",
-    "ddtree",
-    "domino",
-    "dominotree",
-    "dominotree_frontier",
-    "heap_sequential",
-    "chain_ddtree",
-    "dartree_fixed",
-    "dartree_pruned",
-    "dspark",
-    "dartree_dspark",
-    "pctree",
-)
 OBJECTIVES = (
     "tau_macro",
     "tau_micro",
@@ -44,11 +31,6 @@ MOST_NODES = 16_384  # of a tree: the mask over their rows alone takes 1 GiB in 
 MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
 MOST_DRAFTS = 1024  # of a scripted drafter
-SCRIPTED_DRAFTERS = ("oracle", "random", "adversarial")
-SEEDED = "toy://"
-"""The `drafter.path` of a drafter for model=toy whose weights are made from `drafter.seed`:
-`drafters/dflash/toy.py`.
-"""
 
 
 @dataclass(frozen=True)
@@ -99,13 +81,14 @@ class DrafterConfig:
     tests.
     """
 
-    name: str = knob("drafter in records and tables; oracle, random and adversarial are scripted")
+    name: str = knob("drafter in records and tables")
+    family: str = knob("how drafts are made", allowed=FAMILIES)
     path: str | None = knob(
         "checkpoint: pkg:// (shipped with the package), a local folder or a hub name; toy:// (made "
         "from a seed)"
     )
     head: str = knob(
-        "correction head of the checkpoint to use; none: the backbone alone", allowed=HEADS
+        "correction head of the checkpoint to use; none: the backbone alone", allowed=HEAD_CHOICES
     )
     num_drafts: int | None = knob(
         "drafts per block of a scripted drafter; null: the checkpoint's", low=1, high=MOST_DRAFTS
@@ -166,12 +149,19 @@ class TreeConfig:
 class BudgetConfig:
     """How many of `tree.budget` nodes a round may verify."""
 
-    name: str = knob("budget policy", allowed=("fixed", "confidence"))
+    name: str = knob("budget policy", allowed=BUDGETS)
     threshold: float = knob(
         "a path ends before its first draft with less confidence; 0: off (confidence)",
         low=0.0,
         high=1.0,
     )
+
+
+@dataclass(kw_only=True)
+class VerifyConfig:
+    """Which drafts the target's answer accepts."""
+
+    name: str = knob("verification rule", allowed=VERIFIERS)
 
 
 @dataclass(kw_only=True)
@@ -231,6 +221,7 @@ class DecodingConfig:
 class EngineConfig:
     """Where and how tensors are computed."""
 
+    name: str = knob("how rows become logits", allowed=ENGINES)
     device: str = knob("auto: a GPU where there is one", allowed=("auto", "cpu", "cuda"))
     dtype: str = knob(
         "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32",
@@ -302,12 +293,16 @@ class Config:
     drafter: DrafterConfig
     tree: TreeConfig
     budget: BudgetConfig
+    verify: VerifyConfig
     benchmark: BenchmarkConfig
     decoding: DecodingConfig
     engine: EngineConfig
     tracker: TrackerConfig
     record: RecordConfig
     sweep: SweepConfig
+    parts: list[str] = knob(
+        "Python modules that declare further trees, heads, drafters, budgets, verifiers, engines"
+    )
     method: str | None = knob(
         "name of the method in tables; ar: plain decoding alone; null: named after its parts"
     )

@@ -10,9 +10,13 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any
 
+from dartree_exp.budgets.spec import BUDGETS
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
-from dartree_exp.config.schema import CONFIDENT_HEADS, SCRIPTED_DRAFTERS, SEEDED, Config, Knob
+from dartree_exp.config.schema import Config, Knob
+from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD, drafters_with
+from dartree_exp.drafters.spec import FAMILIES, SEEDED
 from dartree_exp.errors import ConfigError
+from dartree_exp.trees.spec import SCORERS
 
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
 
@@ -68,12 +72,19 @@ def _conflicts(config: Config) -> Iterator[str]:
         )
     if config.method == "ar":
         return
-    scripted = drafter.name in SCRIPTED_DRAFTERS
-    if tree.scoring in ("static", "conditional") and drafter.head == "none":
+    family = FAMILIES[drafter.family]
+    if family.kinds and drafter.name not in family.kinds:
         yield (
-            f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head;"
-            " use tree.scoring=marginal, or a drafter with a head: drafter=domino, dspark, "
-            "dspark_gated, dspark_rnn"
+            f"drafter.name={drafter.name}: drafter.family={family.name} has "
+            f"{', '.join(family.kinds)}"
+        )
+    if family.scripted and drafter.head != NO_HEAD:
+        yield f"drafter.head={drafter.head}: drafter={drafter.name} is scripted and has none"
+    assert tree.scoring is not None  # load_config fills it in
+    if SCORERS[tree.scoring].corrects and drafter.head == NO_HEAD:
+        yield (
+            f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head; "
+            f"use tree.scoring=marginal, or a drafter with a head: drafter={drafters_with()}"
         )
     if tree.draft_sampling == "release" and (tree.name, tree.scoring, drafter.head) != (
         "chain",
@@ -97,24 +108,26 @@ def _conflicts(config: Config) -> Iterator[str]:
             "tree.candidates_follow_budget=true"
             " all depths are normalised alike; allowed: candidates, vocab"
         )
-    if config.budget.name == "confidence" and drafter.head not in CONFIDENT_HEADS:
+    if BUDGETS[config.budget.name].confident and not (
+        drafter.head in HEADS and HEADS[drafter.head].confident
+    ):
         yield (
-            f"budget=confidence: drafter={drafter.name} with drafter.head={drafter.head} has no "
-            "confidence head;"
-            " use budget=fixed, or drafter=dspark, dspark_gated, dspark_rnn"
+            f"budget={config.budget.name}: drafter={drafter.name} with "
+            f"drafter.head={drafter.head} has no confidence head; use budget=fixed, or "
+            f"drafter={drafters_with(confident=True)}"
         )
-    if scripted and drafter.path is not None:
+    if family.scripted and drafter.path is not None:
         yield f"drafter.path={drafter.path}: drafter={drafter.name} is scripted and loads nothing"
-    if scripted and drafter.num_drafts is None:
+    if family.scripted and drafter.num_drafts is None:
         yield f"drafter.num_drafts=null: drafter={drafter.name} is scripted and needs a number"
-    if not scripted and drafter.path is None:
+    if not family.scripted and drafter.path is None:
         yield (
             f"drafter={drafter.name}: there are no such weights for model={model.name}; set "
             "drafter.path=<folder>"
         )
     if drafter.path == SEEDED and model.name != "toy":
         yield f"drafter.path={SEEDED}: only for model=toy; set drafter.path=<folder>"
-    if not scripted and drafter.num_drafts is not None:
+    if not family.scripted and drafter.num_drafts is not None:
         yield (
             f"drafter.num_drafts={drafter.num_drafts}: only scripted drafters have it; "
             "tree.depth limits a tree"

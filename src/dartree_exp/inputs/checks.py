@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 
-from dartree_exp.config.schema import SEEDED, Config
-from dartree_exp.drafters.dflash.config import read_config
-from dartree_exp.drafters.heads.config import MarkovHeadConfig, wrong_head
+from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.config.schema import Config
+from dartree_exp.drafters.heads.config import wrong_head
 from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
+from dartree_exp.drafters.spec import FAMILIES, SEEDED
 from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.models.hub import is_hub_name
 from dartree_exp.prompts.template import check_template
@@ -40,7 +41,7 @@ def _check_checkpoint(path: str, config: Config) -> None:
     if not at_hand and is_hub_name(path):
         return
     try:
-        head = read_config(locate(path)).head
+        head = FAMILIES[config.drafter.family].read_config(locate(path)).head
     except UserError as error:
         raise ConfigError(str(error)) from error
     wrong = wrong_head(head, config.drafter.head)
@@ -52,9 +53,8 @@ def _check_checkpoint(path: str, config: Config) -> None:
             "(pure_draft_prefix_len 0), so that"
             " nothing is sampled; use tree.draft_sampling=argmax"
         )
-    if config.budget.name == "confidence" and not (
-        isinstance(head, MarkovHeadConfig) and head.enable_confidence_head
-    ):
+    if BUDGETS[config.budget.name].confident and (head is None or head.confidence_rank is None):
         raise ConfigError(
-            f"budget=confidence: the checkpoint {path} has no confidence head; use budget=fixed"
+            f"budget={config.budget.name}: the checkpoint {path} has no confidence head; "
+            "use budget=fixed"
         )

@@ -12,7 +12,8 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from dartree_exp.config.schema import SCRIPTED_DRAFTERS, Config
+from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.config.schema import Config
 from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION, reference_in
 from dartree_exp.drafters.dflash.config import read_json
 from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
@@ -85,7 +86,7 @@ def _drafter(config: Config) -> list[Path]:
 
 def _calibration(config: Config) -> list[Path] | None:
     folders = _drafter_folders(config)
-    if not folders or config.budget.name != "confidence":
+    if not folders or not BUDGETS[config.budget.name].confident:
         return None
     return [file for file in [folders[-1] / CALIBRATION] if file.exists()]
 
@@ -113,7 +114,7 @@ def _drafter_folders(config: Config) -> list[Path]:
     machine.
     """
     path = config.drafter.path
-    if config.method == "ar" or config.drafter.name in SCRIPTED_DRAFTERS or path is None:
+    if config.method == "ar" or path is None:
         return []
     folder = locate(path) if path.startswith(PACKAGE_SCHEME) else at_hand(path)
     if folder is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dartree_exp.config.schema import METHODS
+from dartree_exp.config.methods import known_methods
 from dartree_exp.metrics.measures import counts
 from dartree_exp.metrics.stats import estimate, paired_difference
 from dartree_exp.records import RecordError, Run, SampleRecord
@@ -310,7 +310,8 @@ def _categories(group: Group) -> list[str]:
 
 def _order(run: Run) -> tuple[int, str, list[tuple[int, float, str]]]:
     method = method_of(run)
-    place = METHODS.index(method) if method in METHODS else len(METHODS)
+    known = known_methods()
+    place = known.index(method) if method in known else len(known)
     tree = footer.setting(run.config, "tree") or {}
     pieces = re.split(
         r"(-?\d+(?:\.\d+)?)", " ".join(f"{key}={value}" for key, value in sorted(tree.items()))

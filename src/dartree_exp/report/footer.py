@@ -85,11 +85,7 @@ def method(config: Mapping[str, Any]) -> str:
         values["candidates"] = "min(budget, vocabulary)"
     if not setting(config, "decoding.temperature"):
         values["draft_sampling"] = None  # nothing is sampled
-    names = (
-        name
-        for name in _KNOBS
-        if reads(str(tree.get("name")), name) and values.get(name) is not None
-    )
+    names = (name for name in _KNOBS if reads(tree, name) and values.get(name) is not None)
     knobs = ", ".join(f"{name.replace('_', ' ')} {values[name]}" for name in names)
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
 

@@ -82,7 +82,11 @@ def job(raw: DictConfig, run: RunPoint) -> float | None:
         print(f"dartree_exp: {printable_line(error)}", file=sys.stderr)
         sys.exit(2)
     for key in unread_keys(config, [text.partition("=")[0].lstrip("+") for text in overrides]):
-        print(f"dartree_exp: note: tree={config.tree.name} does not read {key}", file=sys.stderr)
+        chosen = getattr(config, key.partition(".")[0]).name
+        print(
+            f"dartree_exp: note: {key.partition('.')[0]}={chosen} does not read {key}",
+            file=sys.stderr,
+        )
     folder = Path(config.output) / (config.sweep.name or SINGLE_RUNS) / config_hash(config)
     outcome = _run(config, run, folder, 0, overrides)
     if outcome.state == SKIPPED:

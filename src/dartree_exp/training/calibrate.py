@@ -171,12 +171,12 @@ def main(argv: list[str] | None = None) -> int:
 
     from dartree_exp.assemble import load_parts
     from dartree_exp.config import compose
-    from dartree_exp.config.schema import CONFIDENT_HEADS
     from dartree_exp.drafters.heads.calibration import write_temperatures
+    from dartree_exp.drafters.heads.spec import HEADS
 
     folder = args.drafter.resolve()
     kind = head_kind(folder)
-    if kind not in CONFIDENT_HEADS:
+    if kind not in HEADS or not HEADS[kind].confident:
         raise InputError(f"--drafter {folder}: head {kind} has no confidence head to calibrate")
     chain = ["method=dspark", f"drafter.path={folder}", f"drafter.head={kind}", "budget=fixed"]
     config = compose([*chain, "engine.dtype=fp32", f"engine.threads={args.threads}", *args.set])

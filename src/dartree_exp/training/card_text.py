@@ -6,16 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dartree_exp.drafters.heads.spec import HEADS
 from dartree_exp.training.objective import sentences
 from dartree_exp.training.settings import from_json
-
-HEADS = {
-    "gru": ("GRU correction head (Domino)", "domino"),
-    "markov": ("Markov correction head (DSpark)", "dspark"),
-    "markov_gated": ("gated Markov correction head (DSpark)", "dspark_gated"),
-    "markov_rnn": ("recurrent Markov correction head (DSpark)", "dspark_rnn"),
-}
-"""What a head is, and the name of its drafter."""
 
 
 def render(card: dict[str, Any]) -> str:
@@ -37,7 +30,7 @@ def title(card: dict[str, Any]) -> str:
     head = trained_head(card)
     if head is None:
         return "Block-diffusion backbone (DFlash)"
-    what = HEADS[head][0]
+    what = HEADS[head].meaning
     return f"{what[0].upper()}{what[1:]}" + (
         "" if "backbone" in card else " with a block-diffusion backbone (DFlash)"
     )
@@ -62,10 +55,10 @@ def summary(card: dict[str, Any]) -> str:
             "Trained by `dartree_exp.training` on the frozen backbone of "
             f"`{card['backbone']['folder']}`; "
         )
-        text += f"`drafter={HEADS[head][1]}`."
+        text += f"`drafter={HEADS[head].drafter}`."
     else:
         text = (
-            f"Trained by `dartree_exp.training`. `drafter={HEADS[head][1]}` uses backbone and "
+            f"Trained by `dartree_exp.training`. `drafter={HEADS[head].drafter}` uses backbone and "
             "head, `drafter=dflash` "
         )
         text += "the backbone alone."

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters.dflash.checkpoint import head_config_of, read_checkpoint
+from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
 from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.heads.head import Head, make_head
@@ -59,7 +59,7 @@ def narrow_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
 
 
 def _with_output(head: Head, rows: Tensor, vocab_size: int) -> Head:
-    copy = make_head(head_config_of(head), head.hidden_size, vocab_size, len(rows))
+    copy = make_head(head.config(), head.hidden_size, vocab_size, len(rows))
     assert copy is not None
     copy.load_state_dict({**head.state_dict(), head.output_key: rows})
     return copy.requires_grad_(False)

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
-from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import Head, make_head
-from dartree_exp.drafters.heads.markov import MarkovHead, RecurrentMarkovHead
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
 from dartree_exp.training.errors import InputError
@@ -108,37 +106,8 @@ def build_model(folder: Path, settings: TrainSettings, feature_scale: Tensor) ->
         if weight.dim() == 2:
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
     nn.init.constant_(model.backbone.norm.weight, 0.5)
-    if isinstance(head, GRUHead):
-        nn.init.normal_(
-            head.embed_proj[0].weight, std=(config.hidden_size + settings.gru_width) ** -0.5
-        )
-        nn.init.zeros_(head.output)
-    else:
-        init_markov(head)
+    head.init_training()
     return model
-
-
-@torch.no_grad()
-def init_markov(head: MarkovHead) -> None:
-    """W1 starts at zero and a row moves only when its token has come before a label, so that rows
-    never trained are exactly zero: no correction after a token the head does not know. Adam leaves
-    weights without a gradient alone.
-
-    What multiplies W1 must then not be zero. Its size, 1/2, is what both factors of a bias of a few
-    nats have at rank 64; smaller, and W1 would grow too slowly.
-    """
-    nn.init.zeros_(head.markov_w1.weight)
-    nn.init.normal_(head.output, std=0.5)
-    for projection in ("gate_proj", "joint_proj"):
-        if hasattr(head, projection):
-            weight = getattr(head, projection).weight
-            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
-            nn.init.zeros_(getattr(head, projection).bias)
-    if isinstance(head, RecurrentMarkovHead):
-        # Its codes also read the hidden state: without a correction at first, W2 is what must be
-        # zero.
-        nn.init.zeros_(head.output)
-        nn.init.normal_(head.joint_proj.weight[:, head.rank : 2 * head.rank], std=0.5)
 
 
 def load_vocabulary(folder: Path, ids: list[int], mask_token_id: int) -> Vocabulary:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dartree_exp.drafters.heads.config import MARKOV_KINDS
+from dartree_exp.drafters.heads.spec import HEADS
 from dartree_exp.training.settings import TrainSettings
 
 BASE, CORRECTED = "cross-entropy of the base logits", "cross-entropy of the corrected logits"
@@ -35,13 +35,9 @@ def objective_of(settings: TrainSettings) -> dict[str, Any]:
         terms = [{**base, "weight": share}, {**corrected, "weight": "the rest"}]
     else:
         terms = [base if settings.stage == "backbone" else corrected]
-    if settings.stage != "backbone" and is_markov(settings.head):
+    if settings.stage != "backbone" and HEADS[settings.head].confident:
         terms.append({"loss": CONFIDENCE, "weight": "1"})
     return {"terms": terms, "gamma": settings.gamma, "schedule": "linear"}
-
-
-def is_markov(head: str) -> bool:
-    return head in MARKOV_KINDS.values()
 
 
 def sentences(objective: dict[str, Any], head: str | None, block: int) -> str:
@@ -52,7 +48,7 @@ def sentences(objective: dict[str, Any], head: str | None, block: int) -> str:
         f"Objective: {_terms(objective)}; {_slots(objective['gamma'])}; learning rate: "
         f"{objective['schedule']} decay."
     )
-    if head is None or not is_markov(head):
+    if head is None or not HEADS[head].confident:
         return text
     gamma = DSPARK_GAMMA.get(block)
     published = (

@@ -10,12 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.drafters.heads.config import (
-    MARKOV_KINDS,
-    GRUHeadConfig,
-    HeadConfig,
-    MarkovHeadConfig,
-)
+from dartree_exp.drafters.heads.config import HeadConfig, fresh
+from dartree_exp.drafters.heads.spec import HEADS
 from dartree_exp.training.errors import InputError, first_line
 
 _ANY = math.inf
@@ -33,8 +29,6 @@ _RANGES = {
     "beta2": (0, 1 - _TINY),
     "seed": (0, 2**63 - 1),
 }
-_MARKOV_TYPES = {kind: released for released, kind in MARKOV_KINDS.items()}
-HEADS = ("gru", *_MARKOV_TYPES)
 
 
 @dataclass(frozen=True)
@@ -118,14 +112,12 @@ class TrainSettings:
     @property
     def head_config(self) -> HeadConfig:
         """The head's sizes; Markov heads are trained with a confidence head."""
-        if self.head == "gru":
-            return GRUHeadConfig(self.rank, self.gru_width, self.pure_prefix)
-        return MarkovHeadConfig(self.markov_rank, _MARKOV_TYPES[self.head], True, True)
+        return fresh(self.head, self)
 
 
 HELP = {
     "stage": "backbone | head | joint",
-    "head": "gru | markov | markov_gated | markov_rnn",
+    "head": " | ".join(HEADS),
     "rank": "of the GRU head's output",
     "markov_rank": "of a Markov head",
     "short_until": "share of the run with short blocks",

@@ -35,8 +35,8 @@ class SameAs:
 
 @dataclass(frozen=True)
 class Published:
-    """The settings that earn a method its published name, besides its tree, a DFlash backbone and
-    exact-match verification.
+    """The settings that earn a method its published name, besides its tree and exact-match
+    verification.
 
     settings: knobs of the tree that the publication fixes. free: those that may vary without losing
     the name, because the publication varies them or because they change no draft; `budget` and
@@ -49,6 +49,7 @@ class Published:
     settings: Mapping[str, Any]
     free: tuple[str, ...] = ()
     budgets: tuple[str, ...] = ("fixed",)
+    family: str = "dflash"
 
 
 @dataclass(frozen=True, kw_only=True)

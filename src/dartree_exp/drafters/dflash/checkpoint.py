@@ -31,8 +31,6 @@ from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.heads.calibration import read_temperatures
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
-from dartree_exp.drafters.heads.config import HeadConfig, MarkovHeadConfig
-from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import Head, make_head
 from dartree_exp.drafters.tensor_files import (
     RESTRICTION,
@@ -168,14 +166,15 @@ def save_drafter(
     not with a GRU head, which its layout does not have.
     """
     folder = Path(folder)
-    sizes = head_config_of(head, confidence)
-    if tables is not None and isinstance(head, GRUHead):
-        raise CheckpointError(f"drafter {folder}: DeepSpec's layout has no GRU head")
+    sizes = None if head is None else head.config(confidence)
+    deepspec = sizes is not None and sizes.deepspec
+    if tables is not None and sizes is not None and not deepspec:
+        raise CheckpointError(f"drafter {folder}: DeepSpec's layout has no {sizes.kind} head")
     config = replace(
         backbone.config,
         head=sizes,
         draft_vocab_size=None if vocab_ids is None else vocab_ids.unique().numel(),
-        layout=DEEPSPEC if tables is not None or isinstance(sizes, MarkovHeadConfig) else DFLASH,
+        layout=DEEPSPEC if tables is not None or deepspec else DFLASH,
     )
     parts = _Parts(backbone, head, confidence)
     tensors = parts.tensors() | (
@@ -207,9 +206,9 @@ def save_head(
     Raises CheckpointError where that is no sibling or the head does not fit it.
     """
     folder, place = Path(folder), Path(backbone)
-    sizes = head_config_of(head, confidence)
-    if not isinstance(sizes, MarkovHeadConfig):
-        raise CheckpointError(f"drafter {folder}: only Markov heads have folders of their own")
+    sizes = head.config(confidence)
+    if not sizes.deepspec:
+        raise CheckpointError(f"drafter {folder}: a {sizes.kind} head has no folder of its own")
     reference = BackboneRef.to(place)
     if folder.resolve().parent != place.resolve().parent:
         raise CheckpointError(f"drafter {folder}: must lie beside its backbone {place}")
@@ -220,18 +219,6 @@ def save_head(
     write_tensors(folder, tensors)
     own = {"architectures": [DEEPSPEC], "backbone": reference.to_json(), **sizes.to_json()}
     _write_config(folder, own, next(iter(tensors.values())).dtype)
-
-
-def head_config_of(
-    head: Head | None, confidence: ConfidenceHead | None = None
-) -> HeadConfig | None:
-    """What a `config.json` says about these modules."""
-    if head is None:
-        return None
-    if isinstance(head, GRUHead):
-        return head.config
-    reads_token = confidence is not None and confidence.rank > 0
-    return MarkovHeadConfig(head.rank, head.head_type, confidence is not None, reads_token)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dartree_exp.drafters.dflash.backbone_ref import reference_in
-from dartree_exp.drafters.heads.config import HeadConfig, MarkovHeadConfig, read_head
+from dartree_exp.drafters.heads.config import HeadConfig, read_head
 from dartree_exp.drafters.values import (
     SIZES,
     CheckpointError,
@@ -171,7 +171,7 @@ class DFlashConfig:
             head=head,
             draft_vocab_size=get("draft_vocab_size"),
             layout=DEEPSPEC
-            if architecture == DEEPSPEC or isinstance(head, MarkovHeadConfig)
+            if architecture == DEEPSPEC or (head is not None and head.deepspec)
             else DFLASH,
         )
 
@@ -249,15 +249,13 @@ def read_json(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"drafter {folder}: no readable config.json: {error}") from error
 
 
-def _head_alone(raw: dict[str, Any]) -> MarkovHeadConfig:
+def _head_alone(raw: dict[str, Any]) -> HeadConfig | None:
     def need(key: str) -> Any:
         if raw.get(key) is None:
             raise CheckpointError(f"{key}: missing from config.json")
         return raw[key]
 
-    head = read_head("dspark", raw.get, need)
-    assert isinstance(head, MarkovHeadConfig)  # read_head gives no other for this name
-    return head
+    return read_head("dspark", raw.get, need)
 
 
 def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> list[int]:

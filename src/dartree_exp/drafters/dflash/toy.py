@@ -7,6 +7,7 @@ it mean nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,13 +17,9 @@ from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.heads.confidence import bind_confidence, make_confidence
-from dartree_exp.drafters.heads.config import (
-    MARKOV_KINDS,
-    GRUHeadConfig,
-    HeadConfig,
-    MarkovHeadConfig,
-)
+from dartree_exp.drafters.heads.config import fresh
 from dartree_exp.drafters.heads.head import make_head
+from dartree_exp.drafters.heads.spec import NO_HEAD
 from dartree_exp.models.toy import MASK_ID
 
 if TYPE_CHECKING:
@@ -31,14 +28,22 @@ if TYPE_CHECKING:
 BLOCK, RANK = 6, 8
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    rank: int = RANK
+    gru_width: int = RANK
+    markov_rank: int = RANK
+    pure_prefix: int = 1
+
+
 def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafter:
-    """A drafter with 6 drafts a block; its head is `head`, one of `config.schema.HEADS`; Markov
-    heads have a confidence head.
+    """A drafter with 6 drafts a block; its head is `head`, `none` or the name of a head;
+    heads that may have a confidence head do.
 
     The backbone's weights depend on the seed alone, so that a change of the head changes nothing
     else.
     """
-    sizes = _head_config(head)
+    sizes = None if head == NO_HEAD else fresh(head, _Sizes())
     config = DFlashConfig(
         hidden_size=target.hidden_size,
         intermediate_size=48,
@@ -63,15 +68,6 @@ def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafte
             _fill(module, seed)
             module.requires_grad_(False).to(target.device, target.dtype)
     return DFlashDrafter(name, target, backbone, correction, confidence=confidence)
-
-
-def _head_config(head: str) -> HeadConfig | None:
-    if head == "none":
-        return None
-    if head == "gru":
-        return GRUHeadConfig(emb_dim=RANK, gru_hidden_dim=RANK, pure_draft_prefix_len=1)
-    released = {kind: name for name, kind in MARKOV_KINDS.items()}
-    return MarkovHeadConfig(RANK, released[head], True, True)
 
 
 @torch.no_grad()

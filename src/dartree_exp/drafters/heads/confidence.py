@@ -4,13 +4,14 @@ before it were.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dartree_exp.drafters.heads.config import HeadConfig, MarkovHeadConfig
+from dartree_exp.drafters.heads.config import HeadConfig
 from dartree_exp.drafters.heads.head import Head
-from dartree_exp.drafters.heads.markov import MarkovHead
 
 
 class ConfidenceHead(nn.Module):
@@ -32,7 +33,7 @@ class ConfidenceHead(nn.Module):
             None  # float32 [D], see `training/calibrate.py`; None: as trained
         )
 
-    def bind(self, head: MarkovHead) -> ConfidenceHead:
+    def bind(self, head: Any) -> ConfidenceHead:
         """Read W1 of `head`; returns self."""
         self._tokens = (head.markov_w1.weight,)
         return self
@@ -60,17 +61,15 @@ class ConfidenceHead(nn.Module):
 
 def make_confidence(config: HeadConfig | None, hidden_size: int) -> ConfidenceHead | None:
     """The confidence head a config asks for, freshly initialised."""
-    if not isinstance(config, MarkovHeadConfig) or not config.enable_confidence_head:
+    if config is None or config.confidence_rank is None:
         return None
-    return ConfidenceHead(
-        hidden_size, config.markov_rank if config.confidence_head_with_markov else 0
-    )
+    return ConfidenceHead(hidden_size, config.confidence_rank)
 
 
 def bind_confidence(confidence: ConfidenceHead | None, head: Head | None) -> ConfidenceHead | None:
     """`confidence`, reading W1 of `head`, which is the Markov head it was stored or is trained
     with.
     """
-    if confidence is not None and isinstance(head, MarkovHead):
+    if confidence is not None and head is not None:
         confidence.bind(head)
     return confidence

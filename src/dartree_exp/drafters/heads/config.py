@@ -6,19 +6,65 @@ SpecForge's DSpark into `dflash_config` again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol, Self
 
+from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD
 from dartree_exp.drafters.values import CheckpointError, check_integer, check_size, flag, shown
 
-DOMINO_NAMES = ("domino", "causal_v5")  # `causal_v5` is the name Domino had before its release.
-MARKOV_KINDS = {"vanilla": "markov", "gated": "markov_gated", "rnn": "markov_rnn"}
-"""Released name of a Markov head's type, and ours."""
+Get = Callable[..., Any]
+Need = Callable[[str], Any]
+
+
+class HeadSizes(Protocol):
+    """What training says about sizes; a head reads those that it has."""
+
+    @property
+    def rank(self) -> int: ...  # of the GRU head's output
+    @property
+    def gru_width(self) -> int: ...
+    @property
+    def pure_prefix(self) -> int: ...
+    @property
+    def markov_rank(self) -> int: ...
+
+
+class HeadConfig(ABC):
+    """The sizes of a head, as `config.json` has them.
+
+    deepspec: they stand at the top level, which is DeepSpec's layout, not in `dflash_config`.
+    """
+
+    kind: str  # name of its spec
+    pure_draft_prefix_len: int  # depths that keep the base logits
+    deepspec: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def read(cls, projector: str | None, get: Get, need: Need) -> Self | None:
+        """The sizes of a `config.json`; None where it has no head. get, need: look a key up, `need`
+        refusing its absence. Raises CheckpointError.
+        """
+
+    @classmethod
+    @abstractmethod
+    def fresh(cls, kind: str, sizes: HeadSizes) -> Self:
+        """The sizes of a head to be trained."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The keys and values of `config.json`."""
+
+    @property
+    def confidence_rank(self) -> int | None:
+        """Width of what its confidence head reads of the token before; None: it has none."""
+        return None
 
 
 @dataclass(frozen=True)
-class GRUHeadConfig:
+class GRUHeadConfig(HeadConfig):
     """Domino: E = `emb_dim`, G = `gru_hidden_dim`; depths up to `pure_draft_prefix_len` keep the
     base logits.
     """
@@ -26,7 +72,7 @@ class GRUHeadConfig:
     emb_dim: int
     gru_hidden_dim: int
     pure_draft_prefix_len: int
-    kind: ClassVar[str] = "gru"
+    kind = "gru"
 
     def __post_init__(self) -> None:
         if not (self.emb_dim and self.gru_hidden_dim):
@@ -35,17 +81,21 @@ class GRUHeadConfig:
         check_size("gru_hidden_dim", self.gru_hidden_dim)
         check_integer("pure_draft_prefix_len", self.pure_draft_prefix_len)
 
+    @classmethod
+    def read(cls, projector: str | None, get: Get, need: Need) -> Self:
+        emb_dim = get("emb_dim")
+        return cls(emb_dim, get("gru_hidden_dim", emb_dim), need("pure_draft_prefix_len"))
+
+    @classmethod
+    def fresh(cls, kind: str, sizes: HeadSizes) -> Self:
+        return cls(sizes.rank, sizes.gru_width, sizes.pure_prefix)
+
     def to_json(self) -> dict[str, Any]:
-        return {
-            "projector_type": "domino",
-            "emb_dim": self.emb_dim,
-            "gru_hidden_dim": self.gru_hidden_dim,
-            "pure_draft_prefix_len": self.pure_draft_prefix_len,
-        }
+        return {"projector_type": "domino", **asdict(self)}
 
 
 @dataclass(frozen=True)
-class MarkovHeadConfig:
+class MarkovHeadConfig(HeadConfig):
     """DSpark: r = `markov_rank`; every slot is corrected, the first included.
 
     The confidence head is part of it: absent, reading the slot's hidden state alone, or that and W1
@@ -56,68 +106,80 @@ class MarkovHeadConfig:
     markov_head_type: str
     enable_confidence_head: bool
     confidence_head_with_markov: bool
-    pure_draft_prefix_len: ClassVar[int] = 0
+    pure_draft_prefix_len = 0
+    deepspec: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.markov_head_type, str) or self.markov_head_type not in MARKOV_KINDS:
+        kinds = {spec.released: spec.name for spec in HEADS.values() if spec.released}
+        if not isinstance(self.markov_head_type, str) or self.markov_head_type not in kinds:
             raise CheckpointError(
-                f"markov_head_type = {shown(self.markov_head_type)}: allowed are "
-                f"{', '.join(MARKOV_KINDS)}"
+                f"markov_head_type = {shown(self.markov_head_type)}: allowed are {', '.join(kinds)}"
             )
         check_size("markov_rank", self.markov_rank)
 
     @property
-    def kind(self) -> str:
-        return MARKOV_KINDS[self.markov_head_type]
+    def kind(self) -> str:  # type: ignore[override]
+        return next(s.name for s in HEADS.values() if s.released == self.markov_head_type)
+
+    @property
+    def confidence_rank(self) -> int | None:
+        if not self.enable_confidence_head:
+            return None
+        return self.markov_rank if self.confidence_head_with_markov else 0
+
+    @classmethod
+    def read(cls, projector: str | None, get: Get, need: Need) -> Self | None:
+        rank = need("markov_rank") if projector else get("markov_rank", 0)
+        if projector and not rank:
+            raise CheckpointError(f"markov_rank = {shown(rank)}: must be at least 1")
+        confident = flag("enable_confidence_head", get("enable_confidence_head"))
+        if rank is None or rank == 0:  # DeepSpec's "DFlash" is its DSpark model without the head
+            if confident:
+                raise CheckpointError(
+                    "enable_confidence_head = true: without a Markov head (markov_rank 0) not "
+                    "supported"
+                )
+            return None
+        key = "confidence_head_with_markov"
+        reads_token = flag(key, need(key)) if confident else False
+        return cls(rank, need("markov_head_type"), confident, reads_token)
+
+    @classmethod
+    def fresh(cls, kind: str, sizes: HeadSizes) -> Self:
+        """With a confidence head that reads the token before."""
+        released = HEADS[kind].released
+        assert released is not None
+        return cls(sizes.markov_rank, released, True, True)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "markov_rank": self.markov_rank,
-            "markov_head_type": self.markov_head_type,
-            "enable_confidence_head": self.enable_confidence_head,
-            "confidence_head_with_markov": self.confidence_head_with_markov,
-        }
+        return asdict(self)
 
 
-HeadConfig = GRUHeadConfig | MarkovHeadConfig
+def fresh(kind: str, sizes: HeadSizes) -> HeadConfig:
+    """The sizes of a head of this kind to be trained."""
+    made: HeadConfig = HEADS[kind].load_config().fresh(kind, sizes)
+    return made
 
 
-def read_head(
-    projector: Any, get: Callable[..., Any], need: Callable[[str], Any]
-) -> HeadConfig | None:
+def read_head(projector: Any, get: Get, need: Need) -> HeadConfig | None:
     """The head of a config. get, need: look a key up, `need` refusing its absence. Raises
     CheckpointError.
     """
-    if projector in DOMINO_NAMES:
-        emb_dim = get("emb_dim")
-        return GRUHeadConfig(emb_dim, get("gru_hidden_dim", emb_dim), need("pure_draft_prefix_len"))
-    if projector not in (None, "dspark"):
-        raise CheckpointError(
-            f"projector_type = {shown(projector)}: allowed are none, domino and dspark"
-        )
-    rank = need("markov_rank") if projector == "dspark" else get("markov_rank", 0)
-    if projector == "dspark" and not rank:
-        raise CheckpointError(f"markov_rank = {shown(rank)}: must be at least 1")
-    if rank is None or rank == 0:  # DeepSpec's "DFlash" is its DSpark model without the head
-        if flag("enable_confidence_head", get("enable_confidence_head")):
-            raise CheckpointError(
-                "enable_confidence_head = true: without a Markov head (markov_rank 0) not supported"
-            )
-        return None
-    confident = flag("enable_confidence_head", get("enable_confidence_head"))
-    reads_token = (
-        flag("confidence_head_with_markov", need("confidence_head_with_markov"))
-        if confident
-        else False
+    for spec in HEADS.values():
+        if projector in spec.projectors:
+            found: HeadConfig | None = spec.load_config().read(projector, get, need)
+            return found
+    named = dict.fromkeys(n for spec in HEADS.values() for n in spec.projectors if n)
+    raise CheckpointError(
+        f"projector_type = {shown(projector)}: allowed are none, {', '.join(named)}"
     )
-    return MarkovHeadConfig(rank, need("markov_head_type"), confident, reads_token)
 
 
 def wrong_head(found: HeadConfig | None, asked: str) -> str | None:
     """What is wrong with asking a checkpoint for the head `asked` (a kind, or none); None:
     nothing.
     """
-    if asked == "none" or (found is not None and found.kind == asked):
+    if asked == NO_HEAD or (found is not None and found.kind == asked):
         return None
     if found is None:
         return "has no correction head; use drafter.head=none (drafter=dflash)"

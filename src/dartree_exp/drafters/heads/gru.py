@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,11 @@ from torch import Tensor, nn
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.config import GRUHeadConfig
+from dartree_exp.drafters.heads.head import Head
 from dartree_exp.drafters.heads.output_rows import OutputRows
+
+if TYPE_CHECKING:
+    from dartree_exp.drafters.heads.confidence import ConfidenceHead
 
 
 class PrefixGRU(nn.Module):
@@ -52,7 +57,7 @@ class GRUTables:
     output: OutputRows
 
 
-class GRUHead(nn.Module):
+class GRUHead(Head):
     """correction = W2 silu(W1 [z ; s]), z the slot's hidden, s a GRU over the path.
 
     W1 is used in two parts, W1 [z ; s] = W1z z + W1s s, so that the slot part is one product per
@@ -61,7 +66,6 @@ class GRUHead(nn.Module):
 
     key_prefix = ""
     output_key = "embed_proj.2.weight"
-    reads_block = False
 
     def __init__(
         self,
@@ -89,8 +93,24 @@ class GRUHead(nn.Module):
         self._tabulated: frozenset[int] = frozenset()
         self._drafted: Tensor | None = None  # [Vd, E], output rows of the ids that are drafted
 
+    @classmethod
+    def from_config(
+        cls,
+        config: GRUHeadConfig,
+        hidden_size: int,
+        vocab_size: int,
+        output_size: int | None = None,
+    ) -> Self:
+        return cls(
+            hidden_size,
+            output_size or vocab_size,
+            config.gru_hidden_dim,
+            config.emb_dim,
+            config.pure_draft_prefix_len,
+        )
+
     @torch.no_grad()
-    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> GRUHead:
+    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> Self:
         """Use the target's embedding table [V, H]; returns self. Bind again after the head's
         weights changed.
 
@@ -172,13 +192,14 @@ class GRUHead(nn.Module):
         code = F.silu(F.linear(hidden, self._w_slot) + F.linear(states, self._w_state))
         return code * (depth > self.pure_draft_prefix_len)[..., None]
 
-    def forward(self, hidden: Tensor, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
-        return F.linear(
-            self.codes(hidden, tokens), self.output if columns is None else self.output[columns]
-        )
+    @torch.no_grad()
+    def init_training(self) -> None:
+        """The first correction is zero."""
+        first = self.embed_proj[0].weight
+        nn.init.normal_(first, std=first.shape[1] ** -0.5)
+        nn.init.zeros_(self.output)
 
-    @property
-    def config(self) -> GRUHeadConfig:
+    def config(self, confidence: ConfidenceHead | None = None) -> GRUHeadConfig:
         return GRUHeadConfig(self.emb_dim, self.gru_hidden_dim, self.pure_draft_prefix_len)
 
     @property

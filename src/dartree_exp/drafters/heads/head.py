@@ -6,14 +6,18 @@ far.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.heads.config import GRUHeadConfig, HeadConfig
-from dartree_exp.drafters.heads.gru import GRUHead
-from dartree_exp.drafters.heads.markov import MarkovHead, make_markov
+from dartree_exp.drafters.heads.config import HeadConfig
+from dartree_exp.drafters.heads.spec import HEADS
+
+if TYPE_CHECKING:
+    from dartree_exp.drafters.heads.confidence import ConfidenceHead
 
 
 class CorrectionHead(Protocol):
@@ -41,24 +45,40 @@ class CorrectionHead(Protocol):
         """State [M, S] after reading token [M] at `depth`, below rows parent [M] of `state`."""
 
 
-class TrainedHead(CorrectionHead, Protocol):
-    """A head with weights. All of them have one form, correction = output @ codes, and are trained
-    by teacher forcing.
+class Head(nn.Module, ABC):
+    """A correction head with weights: correction = output @ codes, trained by teacher forcing. Its
+    subclasses are `CorrectionHead`s.
     """
 
     key_prefix: str  # of its tensors in a checkpoint
     output_key: str  # name of `output` in the state dict
-    reads_block: bool  # `codes` needs the hidden states of the whole block, not only of `slots`
+    reads_block = False  # `codes` needs the hidden states of the whole block, not only of `slots`
+    hidden_size: int
+    pure_draft_prefix_len: int
+
+    @classmethod
+    @abstractmethod
+    def from_config(
+        cls, config: Any, hidden_size: int, vocab_size: int, output_size: int | None = None
+    ) -> Self:
+        """A fresh head of these sizes. output_size: rows of `output`, None = vocab_size."""
+
+    @abstractmethod
+    def config(self, confidence: ConfidenceHead | None = None) -> HeadConfig:
+        """Its sizes, together with those of its confidence head."""
 
     @property
+    @abstractmethod
     def output(self) -> nn.Parameter:
         """[V, E]."""
 
-    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> Any:
+    @abstractmethod
+    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> Self:
         """Tell it the target's embedding table [V, H] and the ids int64 [Vd] it will draft; returns
         self.
         """
 
+    @abstractmethod
     def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
         """Codes [n, R, E] of teacher-forced blocks, zero at depths that are not corrected.
 
@@ -67,13 +87,15 @@ class TrainedHead(CorrectionHead, Protocol):
         y_0 (the root) .. y_{D-1}.
         """
 
+    def init_training(self) -> None:
+        """Set the weights that training starts from; a fresh head's own unless overridden."""
+
     def forward(self, hidden: Tensor, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
         """Corrections [n, D, V] (or of int64 target ids `columns`) to add to the base logits of the
         same slots.
         """
-
-
-Head = GRUHead | MarkovHead
+        rows = self.output if columns is None else self.output[columns]
+        return F.linear(self.codes(hidden, tokens), rows)
 
 
 def make_head(
@@ -84,9 +106,5 @@ def make_head(
     """
     if config is None:
         return None
-    if isinstance(config, GRUHeadConfig):
-        rows = output_size or vocab_size
-        return GRUHead(
-            hidden_size, rows, config.gru_hidden_dim, config.emb_dim, config.pure_draft_prefix_len
-        )
-    return make_markov(config, hidden_size, vocab_size, output_size)
+    made: Head = HEADS[config.kind].load().from_config(config, hidden_size, vocab_size, output_size)
+    return made

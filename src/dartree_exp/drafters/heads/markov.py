@@ -9,6 +9,7 @@ candidates' rows of W2 and little else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +17,14 @@ from torch import Tensor, nn
 
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.config import MarkovHeadConfig
+from dartree_exp.drafters.heads.head import Head
 from dartree_exp.drafters.heads.output_rows import OutputRows
 
+if TYPE_CHECKING:
+    from dartree_exp.drafters.heads.confidence import ConfidenceHead
 
-class MarkovHead(nn.Module):
+
+class MarkovHead(Head):
     """Vanilla: correction = W2 e. State: e [N, r].
 
     W1 has a row for every id, since any token can come before; `output_size`: rows of W2, None = as
@@ -28,7 +33,6 @@ class MarkovHead(nn.Module):
 
     key_prefix = "markov_head."
     output_key = "markov_w2.weight"
-    reads_block = False
     head_type = "vanilla"
     pure_draft_prefix_len = 0
 
@@ -44,8 +48,18 @@ class MarkovHead(nn.Module):
             None  # a plain attribute: [Vd, r], rows of W2 of the ids that are drafted
         )
 
+    @classmethod
+    def from_config(
+        cls,
+        config: MarkovHeadConfig,
+        hidden_size: int,
+        vocab_size: int,
+        output_size: int | None = None,
+    ) -> Self:
+        return cls(hidden_size, vocab_size, config.markov_rank, output_size)
+
     @torch.no_grad()
-    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> MarkovHead:
+    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> Self:
         """As `GRUHead.bind`; the target's embedding table is not read."""
         self._drafted = None if vocab_ids is None else self.output[vocab_ids]
         return self
@@ -67,10 +81,21 @@ class MarkovHead(nn.Module):
     def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
         return self.markov_w1(tokens if slots is None else tokens.gather(1, slots))
 
-    def forward(self, hidden: Tensor, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
-        return F.linear(
-            self.codes(hidden, tokens), self.output if columns is None else self.output[columns]
-        )
+    @torch.no_grad()
+    def init_training(self) -> None:
+        """W1 starts at zero and a row moves only when its token has come before a label, so that
+        rows never trained are exactly zero: no correction after a token the head does not know.
+        Adam leaves weights without a gradient alone.
+
+        What multiplies W1 must then not be zero. Its size, 1/2, is what both factors of a bias of a
+        few nats have at rank 64; smaller, and W1 would grow too slowly.
+        """
+        nn.init.zeros_(self.markov_w1.weight)
+        nn.init.normal_(self.output, std=0.5)
+
+    def config(self, confidence: ConfidenceHead | None = None) -> MarkovHeadConfig:
+        reads_token = confidence is not None and confidence.rank > 0
+        return MarkovHeadConfig(self.rank, self.head_type, confidence is not None, reads_token)
 
     @property
     def output(self) -> nn.Parameter:
@@ -96,6 +121,11 @@ class GatedMarkovHead(MarkovHead):
     ) -> None:
         super().__init__(hidden_size, vocab_size, rank, output_size)
         self.gate_proj = nn.Linear(hidden_size + rank, rank)
+
+    @torch.no_grad()
+    def init_training(self) -> None:
+        super().init_training()
+        _init_projection(self.gate_proj)
 
     def prepare(self, block: Block, candidate_ids: Tensor) -> GateTables:  # type: ignore[override]
         for_hidden, for_token = self.gate_proj.weight.split([self.hidden_size, self.rank], dim=1)
@@ -145,6 +175,14 @@ class RecurrentMarkovHead(MarkovHead):
     ) -> None:
         super().__init__(hidden_size, vocab_size, rank, output_size)
         self.joint_proj = nn.Linear(2 * rank + hidden_size, 3 * rank)
+
+    @torch.no_grad()
+    def init_training(self) -> None:
+        """Its codes also read the hidden state: without a correction at first, W2 must be zero."""
+        super().init_training()
+        _init_projection(self.joint_proj)
+        nn.init.zeros_(self.output)
+        nn.init.normal_(self.joint_proj.weight[:, self.rank : 2 * self.rank], std=0.5)
 
     def start(self, root: int) -> Tensor:
         return F.pad(super().start(root), (self.rank, 0))
@@ -207,15 +245,11 @@ class RecurrentMarkovHead(MarkovHead):
         return torch.lerp(torch.tanh(candidate), state, torch.sigmoid(gate))
 
 
+def _init_projection(projection: nn.Linear) -> None:
+    nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
+    nn.init.zeros_(projection.bias)
+
+
 MARKOV_HEADS: dict[str, type[MarkovHead]] = {
     head.head_type: head for head in (MarkovHead, GatedMarkovHead, RecurrentMarkovHead)
 }
-
-
-def make_markov(
-    config: MarkovHeadConfig, hidden_size: int, vocab_size: int, output_size: int | None
-) -> MarkovHead:
-    """The head of a config, freshly initialised."""
-    return MARKOV_HEADS[config.markov_head_type](
-        hidden_size, vocab_size, config.markov_rank, output_size
-    )

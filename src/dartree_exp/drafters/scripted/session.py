@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dartree_exp.config.schema import SCRIPTED_DRAFTERS
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.drafter import Draws
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
 from dartree_exp.drafters.heads.head import CorrectionHead
+from dartree_exp.drafters.spec import FAMILIES, DrafterSettings
+from dartree_exp.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
@@ -28,8 +29,8 @@ CERTAIN = 30.0
 
 
 class ScriptedDrafter:
-    """One of `SCRIPTED_DRAFTERS`, bound to a target whose vocabulary it proposes from; see
-    `drafter.Drafter`.
+    """One of the kinds in `drafters/spec.py`, bound to a target whose vocabulary it proposes from;
+    see `drafter.Drafter`.
 
     No head, no taps; every depth of a block has its own logits [V] around zero, drawn from `seed`,
     the prompt and the root's position. seed: any non-negative integer. Raises ValueError for
@@ -42,10 +43,9 @@ class ScriptedDrafter:
     weights_sha256: str | None = None
 
     def __init__(self, kind: str, target: Target, num_drafts: int, seed: int = 0) -> None:
-        if kind not in SCRIPTED_DRAFTERS:
-            raise ValueError(
-                f"scripted drafter {kind!r}: allowed are {', '.join(SCRIPTED_DRAFTERS)}"
-            )
+        kinds = FAMILIES["scripted"].kinds
+        if kind not in kinds:
+            raise ValueError(f"scripted drafter {kind!r}: allowed are {', '.join(kinds)}")
         if num_drafts < 1:
             raise ValueError(f"num_drafts = {num_drafts}: a scripted drafter needs at least 1")
         self.name = kind
@@ -54,6 +54,16 @@ class ScriptedDrafter:
         self.max_positions = target.max_positions
         self.target = target
         self.seed = seed
+
+    @classmethod
+    def from_settings(cls, settings: DrafterSettings, target: Target) -> ScriptedDrafter:
+        """Raises ConfigError where the number of drafts is missing."""
+        if settings.num_drafts is None:
+            raise ConfigError(
+                f"drafter.num_drafts = null: drafter.name={settings.name} is scripted and needs a "
+                "number"
+            )
+        return cls(settings.name, target, settings.num_drafts, settings.seed)
 
     def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> ScriptedSession:
         return ScriptedSession(self, prompt_ids, sampler)

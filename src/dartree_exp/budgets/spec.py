@@ -1,0 +1,34 @@
+"""Budget policies: how many of `tree.budget` nodes a round may verify (torch-free)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dartree_exp.parts import Parts, Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetSpec(Spec):
+    """A policy. `target.from_settings(settings, budget, confidence)` makes it.
+
+    confident: it asks the drafter's confidence head, so that the drafter must have one.
+    """
+
+    confident: bool = False
+
+
+BUDGETS = Parts(
+    "budget.name",
+    BudgetSpec(
+        name="fixed",
+        target="dartree_exp.budgets.policy:FixedBudget",
+        meaning="every round may verify tree.budget nodes",
+    ),
+    BudgetSpec(
+        name="confidence",
+        target="dartree_exp.budgets.confidence:ConfidenceBudget",
+        meaning="a path ends before the first draft that the confidence head doubts (DSpark)",
+        reads=("threshold",),
+        confident=True,
+    ),
+)

@@ -1,0 +1,59 @@
+"""Names of methods: a published one belongs to the published settings, all others are shown by
+their parts.
+"""
+
+from __future__ import annotations
+
+from dartree_exp.config.schema import Config
+from dartree_exp.drafters.heads.spec import HEAD_CHOICES
+from dartree_exp.trees.spec import TREES, Published, SameAs
+from dartree_exp.verify.spec import EXACT
+
+AR = "ar"
+"""Plain decoding."""
+_BUDGET = "fixed"
+
+
+def known_methods() -> list[str]:
+    """Plain decoding and the published methods, by head and then by tree."""
+    published = [item for tree in TREES.values() for item in tree.published.items()]
+    heads = list(HEAD_CHOICES)
+    published.sort(key=lambda item: heads.index(item[1].head))
+    return [AR, *(name for name, _ in published)]
+
+
+def method_name(config: Config) -> str:
+    """The name under which a run appears: the declared one, unless that is a published name that
+    the settings do not earn.
+    """
+    if config.method is not None and (config.method == AR or config.method not in known_methods()):
+        return config.method
+    published = TREES[config.tree.name].published
+    return next(
+        (name for name, terms in published.items() if _earns(config, terms)), _by_parts(config)
+    )
+
+
+def _earns(config: Config, terms: Published) -> bool:
+    tree, drafter = config.tree, config.drafter
+    return (
+        (drafter.family, drafter.head) == (terms.family, terms.head)
+        and tree.scoring == terms.scoring
+        and config.budget.name in terms.budgets
+        and config.verify.name == EXACT
+        and all(
+            getattr(tree, knob)
+            == (getattr(tree, value.knob) if isinstance(value, SameAs) else value)
+            for knob, value in terms.settings.items()
+        )
+    )
+
+
+def _by_parts(config: Config) -> str:
+    """`drafter+tree(scorer)`, then the budget policy and the verifier where they are not the
+    usual ones.
+    """
+    parts = [config.drafter.name, f"{config.tree.name}({config.tree.scoring})"]
+    parts += [config.budget.name] if config.budget.name != _BUDGET else []
+    parts += [config.verify.name] if config.verify.name != EXACT else []
+    return "+".join(parts)

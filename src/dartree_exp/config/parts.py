@@ -1,0 +1,63 @@
+"""Every kind of part, and those that a user's own modules declare (torch-free)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+from dartree_exp.budgets.spec import BUDGETS, BudgetSpec
+from dartree_exp.config.schema import Config
+from dartree_exp.drafters.heads.spec import HEADS, HeadSpec
+from dartree_exp.drafters.spec import FAMILIES, DrafterSpec
+from dartree_exp.engines.spec import ENGINES, EngineSpec
+from dartree_exp.errors import ConfigError
+from dartree_exp.parts import Parts, Spec
+from dartree_exp.trees.spec import SCORERS, TREES, ScorerSpec, TreeSpec
+from dartree_exp.verify.spec import VERIFIERS, VerifierSpec
+
+KINDS: dict[type[Spec], Parts[Any]] = {
+    DrafterSpec: FAMILIES,
+    HeadSpec: HEADS,
+    TreeSpec: TREES,
+    ScorerSpec: SCORERS,
+    BudgetSpec: BUDGETS,
+    VerifierSpec: VERIFIERS,
+    EngineSpec: ENGINES,
+}
+_OWN = "dartree_exp."
+
+
+def add_parts(modules: Iterable[str]) -> None:
+    """Import modules and add the specs of their `PARTS`. Twice is the same as once.
+
+    Raises ConfigError for a module that cannot be imported or declares none, and for a name that
+    another part has.
+    """
+    for module in modules:
+        try:
+            found = getattr(import_module(module), "PARTS", ())
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"parts=[{module}]: cannot be imported: {error}") from error
+        if not found or not all(type(spec) in KINDS for spec in found):
+            raise ConfigError(
+                f"parts=[{module}]: must declare PARTS, a list of "
+                f"{', '.join(kind.__name__ for kind in KINDS)}"
+            )
+        for spec in found:
+            others = KINDS[type(spec)]
+            if others.setdefault(spec.name, spec) != spec:
+                raise ConfigError(
+                    f"parts=[{module}]: {others.kind}={spec.name} is declared already"
+                )
+
+
+def foreign(config: Config) -> dict[str, str]:
+    """The implementation of each chosen part that is not this package's own, by key."""
+    specs = {parts.kind: parts.get(attrgetter(parts.kind)(config)) for parts in KINDS.values()}
+    return {
+        key: spec.target
+        for key, spec in specs.items()
+        if spec is not None and not spec.target.startswith(_OWN)
+    }

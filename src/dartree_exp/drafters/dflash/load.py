@@ -1,0 +1,42 @@
+"""The drafter that the settings ask for: a checkpoint, or weights made from a seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dartree_exp.drafters.dflash.checkpoint import load_drafter
+from dartree_exp.drafters.dflash.config import read_config
+from dartree_exp.drafters.dflash.session import DFlashDrafter
+from dartree_exp.drafters.heads.config import wrong_head
+from dartree_exp.drafters.heads.spec import NO_HEAD
+from dartree_exp.drafters.locate import locate
+from dartree_exp.drafters.spec import SEEDED, DrafterSettings
+from dartree_exp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartree_exp.engines.target import Target
+
+
+def load(settings: DrafterSettings, target: Target) -> DFlashDrafter:
+    """Raises ConfigError for settings that cannot work together, CheckpointError for a checkpoint
+    that is incomplete, unknown in slot layout, or made for another target.
+    """
+    if settings.num_drafts is not None:
+        raise ConfigError(
+            f"drafter.num_drafts = {settings.num_drafts}: only scripted drafters take it; "
+            "allowed: null"
+        )
+    if settings.path is None:
+        raise ConfigError(
+            f"drafter.path = null: model {target.name} names no {settings.name} drafter; give "
+            "drafter.path=<folder>"
+        )
+    if settings.path == SEEDED:
+        from dartree_exp.drafters.dflash.toy import toy_drafter
+
+        return toy_drafter(target, settings.head, settings.seed, settings.name)
+    folder = locate(settings.path)
+    wrong = wrong_head(read_config(folder).head, settings.head)
+    if wrong is not None:
+        raise ConfigError(f"drafter.head={settings.head}: the checkpoint {folder} {wrong}")
+    return load_drafter(folder, target, use_head=settings.head != NO_HEAD, name=settings.name)

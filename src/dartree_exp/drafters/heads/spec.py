@@ -1,0 +1,73 @@
+"""Correction heads: their names and how a checkpoint says which one it has (torch-free)."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any
+
+from dartree_exp.parts import Parts, Spec
+
+NO_HEAD = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSpec(Spec):
+    """A head. `target.from_config(config, hidden_size, vocab_size, output_size)` makes it.
+
+    config: `module:Class` of its sizes, a `heads.config.HeadConfig`, imported without torch.
+    drafter: the option of `conf/drafter` that has it. projectors: values of `projector_type` that
+    name it in a `config.json`, None for a checkpoint without that key. released: its
+    `markov_head_type` there, where one projector has several heads. confident: its checkpoints may
+    bring a confidence head.
+    """
+
+    config: str
+    drafter: str
+    projectors: tuple[str | None, ...]
+    released: str | None = None
+    confident: bool = False
+
+    def load_config(self) -> Any:
+        """The class of its sizes."""
+        return resolve_name(self.config)
+
+
+_CONFIGS = "dartree_exp.drafters.heads.config"
+
+
+def _markov(name: str, drafter: str, target: str, released: str, meaning: str) -> HeadSpec:
+    return HeadSpec(
+        name=name,
+        drafter=drafter,
+        target=f"dartree_exp.drafters.heads.markov:{target}",
+        config=f"{_CONFIGS}:MarkovHeadConfig",
+        projectors=(None, "dspark"),
+        released=released,
+        confident=True,
+        meaning=f"{meaning} correction head (DSpark)",
+    )
+
+
+HEADS = Parts(
+    "drafter.head",
+    HeadSpec(
+        name="gru",
+        drafter="domino",
+        target="dartree_exp.drafters.heads.gru:GRUHead",
+        config=f"{_CONFIGS}:GRUHeadConfig",
+        projectors=("domino", "causal_v5"),  # `causal_v5` was its name before Domino's release
+        meaning="GRU correction head (Domino)",
+    ),
+    _markov("markov", "dspark", "MarkovHead", "vanilla", "Markov"),
+    _markov("markov_gated", "dspark_gated", "GatedMarkovHead", "gated", "gated Markov"),
+    _markov("markov_rnn", "dspark_rnn", "RecurrentMarkovHead", "rnn", "recurrent Markov"),
+)
+HEAD_CHOICES = ChainMap[str, Any](HEADS, {NO_HEAD: None})
+"""What `drafter.head` may be, `none` first."""
+
+
+def drafters_with(confident: bool = False) -> str:
+    """The drafters that have a head, or one whose checkpoints may bring a confidence head."""
+    return ", ".join(spec.drafter for spec in HEADS.values() if spec.confident or not confident)

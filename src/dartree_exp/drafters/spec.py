@@ -1,0 +1,64 @@
+"""Families of drafters (torch-free); their correction heads are in `heads/spec.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any, Protocol
+
+from dartree_exp.parts import Parts, Spec
+
+SEEDED = "toy://"
+"""The `drafter.path` of a drafter for model=toy whose weights are made from `drafter.seed`:
+`drafters/dflash/toy.py`.
+"""
+
+
+class DrafterSettings(Protocol):
+    """The group `drafter` of a configuration."""
+
+    name: str
+    family: str
+    path: str | None
+    head: str
+    num_drafts: int | None
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterSpec(Spec):
+    """A family. `target(settings, target)` makes the drafter.
+
+    config: `module:function` that reads the configuration of a checkpoint folder, its `head` among
+    it, without torch; None for scripted drafters, which have no files and no head. kinds: what
+    `drafter.name` chooses between; () where the name is free.
+    """
+
+    config: str | None = None
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def scripted(self) -> bool:
+        return self.config is None
+
+    def read_config(self, folder: Any) -> Any:
+        """What a checkpoint folder says about itself."""
+        assert self.config is not None
+        return resolve_name(self.config)(folder)
+
+
+FAMILIES = Parts(
+    "drafter.family",
+    DrafterSpec(
+        name="dflash",
+        target="dartree_exp.drafters.dflash.load:load",
+        config="dartree_exp.drafters.dflash.config:read_config",
+        meaning="block-diffusion backbone, with or without a correction head",
+    ),
+    DrafterSpec(
+        name="scripted",
+        target="dartree_exp.drafters.scripted.session:ScriptedDrafter.from_settings",
+        kinds=("oracle", "random", "adversarial"),
+        meaning="stand-ins for tests, without weights",
+    ),
+)

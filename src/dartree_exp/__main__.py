@@ -4,6 +4,7 @@ sweep.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -13,42 +14,17 @@ from contextlib import contextmanager
 from functools import partial, update_wrapper
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dartree_exp.console.closed_pipe import survive_closed_pipe
 from dartree_exp.console.printable import printable_line
 from dartree_exp.console.terminate import Terminated, terminate
+from dartree_exp.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import Config
     from dartree_exp.records.folder import RunFolder
 
-_FLAGS = {
-    *(
-        "--help",
-        "-h",
-        "--hydra-help",
-        "--version",
-        "--cfg",
-        "-c",
-        "--resolve",
-        "--package",
-        "-p",
-        "--run",
-        "-r",
-    ),
-    *(
-        "--multirun",
-        "-m",
-        "--shell-completion",
-        "-sc",
-        "--config-path",
-        "-cp",
-        "--config-name",
-        "-cn",
-    ),
-    *("--config-dir", "-cd", "--info", "-i"),  # not --experimental-rerun, which loads a pickle
-}
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
@@ -68,13 +44,6 @@ def _main(arguments: Sequence[str] | None) -> int:
 
         print(help_text())
         return 0
-    for argument in arguments:
-        if argument.startswith("--") and argument.partition("=")[0] not in _FLAGS:
-            return _refuse(
-                f"{argument}: there is no such flag; settings are written key=value (--help lists "
-                "them)"
-            )
-
     import hydra
 
     from dartree_exp.config.composition import (
@@ -87,7 +56,6 @@ def _main(arguments: Sequence[str] | None) -> int:
         normalise,
         one_line,
     )
-    from dartree_exp.errors import UserError
     from dartree_exp.records.environment import COMMAND, module_command
     from dartree_exp.sweeps import launch, outcomes
     from dartree_exp.sweeps.sweep import SweepFolder, finish
@@ -145,21 +113,37 @@ def run_point(config: Config, folder: RunFolder) -> None:
     run(config, folder)
 
 
+class _Parser(argparse.ArgumentParser):
+    """The flags of Hydra's command line, without --experimental-rerun, which loads a pickle."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False, allow_abbrev=False)
+        for names in ("--multirun -m", "--run -r", "--resolve", "--shell-completion -sc"):
+            self.add_argument(*names.split(), action="store_true")
+        self.add_argument("--hydra-help", action="store_true")
+        for names in ("--package -p", "--config-path -cp", "--config-name -cn"):
+            self.add_argument(*names.split())
+        self.add_argument("--config-dir", "-cd", type=Path)
+        self.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+        kinds = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+        self.add_argument("--info", "-i", nargs="?", const="all", choices=kinds)
+        self.add_argument("overrides", nargs="*")
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (--help says more)")
+
+
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
     """The flags, the overrides on whichever side of them, and the folders given by --config-dir.
 
     Raises ConfigError for a flag or a flag's value that Hydra does not know.
     """
-    from hydra._internal.utils import get_args_parser
-
-    from dartree_exp.errors import ConfigError
-
-    def refuse(message: str) -> None:
-        raise ConfigError(f"{message} (--help says more)")
-
-    parser = get_args_parser()
-    parser.error = refuse  # type: ignore[method-assign, assignment]
-    parsed = parser.parse_intermixed_args(arguments)
+    parsed, unknown = _Parser().parse_known_intermixed_args(arguments)
+    if unknown:
+        raise ConfigError(
+            f"{unknown[0]}: there is no such flag; settings are written key=value (--help lists "
+            "them)"
+        )
     left = Counter(parsed.overrides)
     flags = []
     for argument in arguments:
@@ -167,7 +151,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
             left[argument] -= 1
         else:
             flags.append(argument)
-    return flags, parsed.overrides, [Path(parsed.config_dir)] if parsed.config_dir else []
+    return flags, parsed.overrides, [parsed.config_dir] if parsed.config_dir else []
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from dartree_exp.config.composition import COMPOSITION_ERRORS, explain
@@ -102,9 +102,10 @@ def all_points(config: DictConfig, sweep_dir: Path) -> Planned:
             raise ConfigError(
                 f"{override.input_line}: a sweep has one {override.key_or_group}; give one value"
             )
-    search = "n_trials" in config.hydra.sweeper
+    sweeper: Any = get_class(config.hydra.sweeper._target_)
+    search = not hasattr(sweeper, "split_arguments")
     combinations = (
-        list(_one_at_a_time(swept)) if search else BasicSweeper.split_arguments(swept, None)[0]
+        list(_one_at_a_time(swept)) if search else sweeper.split_arguments(swept, None)[0]
     )
     before = HydraConfig.instance().cfg
     try:

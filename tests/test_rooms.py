@@ -133,6 +133,10 @@ def test_specs_import_the_standard_library_and_parts_only(graph):
             assert short(edge.target).startswith("parts"), edge
 
 
+def test_hydras_inside_is_not_used(graph):
+    assert not [edge for edge in graph if edge.target.startswith("hydra._internal")]
+
+
 def test_interfaces_import_torch_and_the_standard_library_only(graph):
     targets = {
         edge.target.partition(".")[0] for edge in graph if edge.source == f"{PACKAGE}.interfaces"

@@ -40,10 +40,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(f"dartree_exp {metadata.version('dartree_exp')}")
         return 0
     if {"--help", "-h"} & set(arguments):
-        from dartree_exp.console.help import help_text
+        return _help([text for text in arguments if text not in ("--help", "-h")])
 
-        print(help_text())
-        return 0
     import hydra
 
     from dartree_exp.config.composition import (
@@ -111,6 +109,17 @@ def run_point(config: Config, folder: RunFolder) -> None:
     from dartree_exp.run import run
 
     run(config, folder)
+
+
+def _help(arguments: Sequence[str]) -> int:
+    from dartree_exp.console.help import help_text
+
+    try:
+        _, overrides, config_dirs = _split(arguments)
+        print(help_text(overrides, config_dirs))
+    except UserError as error:
+        return _refuse(str(error))
+    return 0
 
 
 class _Parser(argparse.ArgumentParser):

@@ -79,11 +79,12 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
 def make_budget(budget: BudgetConfig, tree: TreeConfig, drafter: Drafter) -> BudgetPolicy:
     """The budget policy of a method; raises ConfigError for one the drafter cannot serve."""
     spec = BUDGETS[budget.name]
-    if spec.confident and drafter.confidence is None:
+    confidence = drafter.confidence if spec.confident else None
+    if spec.confident and confidence is None:
         raise ConfigError(
             f"budget={spec.name}: drafter {drafter.name!r} has no confidence head; use budget=fixed"
         )
-    policy: BudgetPolicy = spec.load().from_settings(budget, tree.budget, drafter.confidence)
+    policy: BudgetPolicy = spec.load().from_settings(budget, tree.budget, confidence)
     return policy
 
 

@@ -242,7 +242,7 @@ SECONDS = 2.0
 QUICK = {
     "help": (["--help"], 0, "tree.budget=64"),
     "cfg": (["--cfg", "job", "+method=ddtree"], 0, "candidates_follow_budget: true"),
-    "methods": (["--help"], 0, "  dflash               DFlash: one greedy chain"),
+    "methods": (["--help"], 0, "  dflash                            DFlash: one greedy chain"),
     "launchers": (["--help"], 0, "hydra/launcher  basic, cores, jobs, slurm"),
     "sweepers": (["--help"], 0, "hydra/sweeper   basic, search"),
     "version": (["--version"], 0, f"dartree_exp {metadata.version('dartree_exp')}"),

@@ -224,8 +224,7 @@ def keeps_its_name(config: Config, terms: Published, key: str, value: Any) -> bo
     """Whether the specs leave this setting free."""
     group, _, name = key.partition(".")
     if group == "tree":
-        free = ("budget", "depth", *terms.free)
-        return name in free or not reads(asdict(config.tree), name)
+        return name in terms.free_knobs or not reads(asdict(config.tree), name)
     if key == "budget.name":
         return value in terms.budgets
     return key not in ("drafter.family", "drafter.head", "verify.name")

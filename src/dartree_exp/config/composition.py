@@ -113,13 +113,14 @@ def hydra_groups() -> dict[str, list[str]]:
     return dict(sorted(found.items()))
 
 
-def first_comment(group: str, option: str) -> str:
+def first_comment(group: str, option: str, config_dirs: Sequence[Path] = ()) -> str:
     """What an option's file says in the first comment of its own: one sentence or more."""
-    lines = (
-        (files(CONFIG_MODULE) / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
-    )
+    places = [folder / group / f"{option}.yaml" for folder in (*config_dirs, files(CONFIG_MODULE))]
+    file = next(place for place in places if place.is_file())
     comments = [
-        line.lstrip("# ") for line in lines if line.startswith("#") and not line.startswith("# @")
+        line.lstrip("# ")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line.startswith("#") and not line.startswith("# @")
     ]
     return comments[0] if comments else ""
 

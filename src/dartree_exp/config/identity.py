@@ -30,14 +30,11 @@ def unread_keys(config: Config, keys: list[str]) -> list[str]:
     """Which of these settings the chosen parts do not read: a single run says so, a sweep ignores
     them.
     """
-    plain = asdict(config)
-    return [
-        key
-        for key in keys
-        for group, _, name in [key.partition(".")]
-        if (group == "tree" and not reads(plain["tree"], name))
-        or (group == "budget" and name not in ("name", *BUDGETS[config.budget.name].reads))
-    ]
+    tree = asdict(config.tree)
+    unread = {f"tree.{name}" for name in tree if not reads(tree, name)}
+    policy = ("name", *BUDGETS[config.budget.name].reads)
+    unread |= {f"budget.{name}" for name in asdict(config.budget) if name not in policy}
+    return [key for key in keys if key in unread]
 
 
 def reads(tree: Mapping[str, Any], knob: str) -> bool:

@@ -14,12 +14,16 @@ AR = "ar"
 _BUDGET = "fixed"
 
 
-def known_methods() -> list[str]:
-    """Plain decoding and the published methods, by head and then by tree."""
-    published = [item for tree in TREES.values() for item in tree.published.items()]
+def published() -> dict[str, Published]:
+    """The settings of the published methods by name; by head, then by tree."""
+    found = [item for tree in TREES.values() for item in tree.published.items()]
     heads = list(HEAD_CHOICES)
-    published.sort(key=lambda item: heads.index(item[1].head))
-    return [AR, *(name for name, _ in published)]
+    return dict(sorted(found, key=lambda item: heads.index(item[1].head)))
+
+
+def known_methods() -> list[str]:
+    """Plain decoding and the published methods."""
+    return [AR, *published()]
 
 
 def method_name(config: Config) -> str:

@@ -38,8 +38,9 @@ def add_parts(modules: Iterable[str]) -> None:
     for module in modules:
         try:
             found = getattr(import_module(module), "PARTS", ())
-        except (ImportError, ValueError) as error:
-            raise ConfigError(f"parts=[{module}]: cannot be imported: {error}") from error
+        except Exception as error:  # the user's own code
+            said = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"parts=[{module}]: cannot be imported: {said}") from error
         if not found or not all(type(spec) in KINDS for spec in found):
             raise ConfigError(
                 f"parts=[{module}]: must declare PARTS, a list of "

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections.abc import Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-from dartree_exp.config import compose
+from dartree_exp.config import Config, compose
 from dartree_exp.config.composition import first_comment, groups, hydra_groups
 from dartree_exp.config.knobs import describe, knobs
+from dartree_exp.config.methods import published
+from dartree_exp.config.parts import KINDS
 
 _HEAD = """\
 Draft-tree speculative decoding: compare drafters, heads, trees and budgets against plain
@@ -30,7 +34,8 @@ usage: python -m dartree_exp [-m] [key=value ...]
   python -m dartree_exp.report multirun/NAME          tables again, from the files alone
 
 -m, --multirun runs every combination of comma-separated values. --config-dir DIR adds choices
-of your own, such as DIR/method/mine.yaml. --resolve prints the values behind ${...}.
+of your own, such as DIR/method/mine.yaml; parts=[MODULE] adds trees, heads and other parts.
+--resolve prints the values behind ${...}.
 Exit status: 0 all done, 1 a run failed, 2 a mistake in the settings, 3 another process is at a
 run, 130 interrupted.
 """
@@ -49,29 +54,27 @@ usage: python -m dartree_exp.generate "your prompt" [key=value ...]
 From Python: from dartree_exp.generate import generate; generate("Why is the sky blue?").text
 Exit status: 0, 2 a mistake in the prompt or a setting, 130 interrupted.
 """
+_OF_ONE_ANSWER = ("model", "drafter", "tree", "budget", "verify", "decoding", "engine")
 _KEY_WIDTH = 32
 _LEAST_WIDTH = 80
 
 
-def help_text() -> str:
-    """The whole page."""
-    return "\n".join([_HEAD, *_groups(), "", *_methods(), "", *_keys()])
+def help_text(overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()) -> str:
+    """The whole page, with the choices in `config_dirs` and the parts that `parts=` of the
+    overrides adds. Raises ConfigError where it cannot be read.
+    """
+    config = compose([text for text in overrides if text.lstrip("+").startswith("parts=")])
+    pages = (_groups(config_dirs), _parts(), _methods(config_dirs), _keys(config))
+    return "\n".join([_HEAD, *(line for page in pages for line in (*page, ""))])
 
 
 def generate_help_text() -> str:
     """The page of `python -m dartree_exp.generate --help`."""
-    return "\n".join(
-        [
-            _GENERATE_HEAD,
-            *_methods(),
-            "",
-            *_keys(("model", "drafter", "tree", "budget", "decoding", "engine")),
-        ]
-    )
+    return "\n".join([_GENERATE_HEAD, *_methods(), "", *_keys(compose(), _OF_ONE_ANSWER)])
 
 
-def _groups() -> list[str]:
-    options = groups() | hydra_groups()
+def _groups(config_dirs: Sequence[Path]) -> list[str]:
+    options = groups(config_dirs) | hydra_groups()
     width = max(map(len, options))
     return [
         "Choices (group=option):",
@@ -79,19 +82,27 @@ def _groups() -> list[str]:
     ]
 
 
-def _methods() -> list[str]:
-    """One line a method, as its file in conf/method begins."""
-    names = groups()["method"]
-    width = max(map(len, names))
-    return [
-        "Methods (method=name):",
-        *(f"  {name:{width}}  {first_comment('method', name)}" for name in names),
-    ]
+def _parts() -> list[str]:
+    """One line a part, as its spec says."""
+    lines = ["Parts (key=name):"]
+    for parts in KINDS.values():
+        for spec in parts.values():
+            lines += _entry(f"  {parts.kind}={spec.name}", spec.meaning)
+    return lines
 
 
-def _keys(only: tuple[str, ...] = ()) -> list[str]:
+def _methods(config_dirs: Sequence[Path] = ()) -> list[str]:
+    """One line a method, as its file in conf/method begins, and what may vary under its name."""
+    known = published()
+    lines = ["Methods (method=name; they keep their names for any value of what is in brackets):"]
+    for name in groups(config_dirs)["method"]:
+        free = f" [{', '.join(known[name].free_knobs)}]" if name in known else ""
+        lines += _entry(f"  {name}", first_comment("method", name, config_dirs) + free)
+    return lines
+
+
+def _keys(config: Config, only: tuple[str, ...] = ()) -> list[str]:
     """Every key, or those of these groups only."""
-    config = compose()
     lines = ["Keys (defaults shown; what they take in brackets):"]
     group = ""
     for key, hint, knob in knobs():

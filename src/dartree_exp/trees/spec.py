@@ -51,6 +51,10 @@ class Published:
     budgets: tuple[str, ...] = ("fixed",)
     family: str = "dflash"
 
+    @property
+    def free_knobs(self) -> tuple[str, ...]:
+        return (*ALWAYS_FREE, *self.free)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TreeSpec(Spec):
@@ -72,7 +76,8 @@ class ScorerSpec(Spec):
     corrects: bool = True
 
 
-EVERY_TREE = ("scoring", "budget", "depth")
+ALWAYS_FREE = ("budget", "depth")
+EVERY_TREE = ("scoring", *ALWAYS_FREE)
 """Knobs that are read whatever the tree."""
 
 _CHILDREN = ("children", "child_order", "narrow_by_budget")

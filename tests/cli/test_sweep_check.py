@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dartree_exp.config import Config, compose, config_hash
-from dartree_exp.records.files import temporary_name
+from dartree_exp.records.atomic import temporary_name
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.sweeps.outcomes import SWEEP_ID, Plan, note_plan
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from test_run_folder import opened, rounds_of, sample
 
-from dartree_exp.records import RecordError, Run, RunFolder, files
+from dartree_exp.records import RecordError, Run, RunFolder, atomic, files
 from dartree_exp.records.layout import CONFIG, LOCK, RESULTS, STATUS
 from dartree_exp.records.lock import is_locked
 
@@ -169,7 +169,7 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_stays
     killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent])
     assert killed.returncode == -signal.SIGKILL
     [left] = tmp_path.glob(".*.tmp")
-    writing = tmp_path / files.temporary_name("table.md")
+    writing = tmp_path / atomic.temporary_name("table.md")
     writing.touch()
     opened(tmp_path).close()
     assert not left.exists() and writing.exists()
@@ -180,11 +180,11 @@ def test_what_another_machine_writes_stays_until_it_is_stale(tmp_path, monkeypat
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("platform.node", lambda: "another-node")
         elsewhere.setattr("os.getpid", lambda: 2**22 + 5)  # no such process here
-        theirs = tmp_path / files.temporary_name("table.md")
+        theirs = tmp_path / atomic.temporary_name("table.md")
     theirs.write_text("half")
-    files.remove_temporaries(tmp_path)
+    atomic.remove_temporaries(tmp_path)
     assert theirs.exists()
-    long_ago = time.time() - 10 * files._STALE
+    long_ago = time.time() - 10 * atomic._STALE
     os.utime(theirs, (long_ago, long_ago))
-    files.remove_temporaries(tmp_path)
+    atomic.remove_temporaries(tmp_path)
     assert not theirs.exists()

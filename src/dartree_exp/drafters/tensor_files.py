@@ -17,7 +17,7 @@ from torch import Tensor
 from dartree_exp.drafters.values import CheckpointError
 from dartree_exp.models.weight_files import FLOATS, WEIGHTS, headers, non_finite
 from dartree_exp.models.weight_files import weight_files as files_of
-from dartree_exp.records.files import explained
+from dartree_exp.records.atomic import replaced
 from dartree_exp.records.reading import UnreadableError
 
 LEGACY_PREFIX = "logit_head."  # of Domino's head before its release
@@ -73,20 +73,15 @@ def write_whole(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) 
     """One safetensors file, put in place whole or not at all. Raises RecordError, where the disk is
     full for instance.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with explained(path):
+    with replaced(path) as part:
         try:
             save_file(tensors, str(part), metadata=header)
-            os.replace(part, path)
-        except (OSError, SafetensorError) as error:
-            part.unlink(missing_ok=True)
+        except SafetensorError as error:
             raise _system_error(error) from error
 
 
-def _system_error(error: OSError | SafetensorError) -> OSError:
+def _system_error(error: SafetensorError) -> OSError:
     """What safetensors wraps: its error has the system's number in its text alone."""
-    if isinstance(error, OSError):
-        return error
     found = re.search(r"os error (\d+)", str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 

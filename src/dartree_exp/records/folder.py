@@ -12,14 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dartree_exp.records.atomic import explained, remove_temporaries
 from dartree_exp.records.environment import cpu_description, load_average, worst_load
 from dartree_exp.records.files import (
     append_lines,
     encode_lines,
-    explained,
     iter_lines,
     read_object,
-    remove_temporaries,
     write_atomic,
     write_json,
 )

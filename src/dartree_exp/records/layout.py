@@ -68,6 +68,7 @@ _ENVIRONMENT: Mapping[str, Any] = {
         "machine": dict[str, Any],
     },
     **{"samples_from": int, "earlier": list[dict[str, Any]]},
+    **{"host": str, "process": str | None, "row_invariant": bool, "tolerance": float},
 }
 
 

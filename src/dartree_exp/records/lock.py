@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from dartree_exp.records.files import explained
+from dartree_exp.records.atomic import explained
 from dartree_exp.records.schema import RecordError
 
 _PATIENCE = 0.5  # seconds; a report looking at the folder holds the lock for an instant

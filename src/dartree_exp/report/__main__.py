@@ -17,7 +17,8 @@ from dartree_exp.console.closed_pipe import survive_closed_pipe
 from dartree_exp.console.printable import printable_line
 from dartree_exp.errors import UserError
 from dartree_exp.records import RecordError, Run, find_runs
-from dartree_exp.records.files import explained, write_atomic
+from dartree_exp.records.atomic import explained
+from dartree_exp.records.files import write_atomic
 from dartree_exp.records.reader import is_run_folder
 from dartree_exp.report.compare import comparison, in_order
 from dartree_exp.report.footer import stamp

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dartree_exp.errors import UserError
+from dartree_exp.records.atomic import explained, is_alive, remove_temporaries
 from dartree_exp.records.baseline import FOLDER as BASELINES
-from dartree_exp.records.files import explained, is_alive, read_json, remove_temporaries, write_json
+from dartree_exp.records.files import read_json, write_json
 
 SWEEP_ID = "DARTREE_EXP_SWEEP"
 """Environment variable that names the invocation, so that worker processes agree on it."""

@@ -12,8 +12,13 @@ os.environ.setdefault("WANDB_MODE", "offline")
 from pathlib import Path
 
 import pytest
+from jaxtyping import install_import_hook
 
 import golden_support
+from shape_checks import annotated_modules
+
+# From here on annotated shapes are checked at every call. Nothing of the package is imported yet.
+install_import_hook(annotated_modules(), "shape_checks.check_shapes")
 
 
 def pytest_configure() -> None:

@@ -5,7 +5,11 @@ once.
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
+
+# Keys or values of one layer.
+Heads = Float[Tensor, "batch kv_heads rows head_dim"]
 
 
 class DraftCache:
@@ -42,15 +46,17 @@ class DraftCache:
         grown[..., : self.length, :] = self._data[..., : self.length, :]
         self._data = grown
 
-    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put new rows [batch, kv_heads, R, head_dim] after `length`; returns all keys and values
-        up to them.
-        """
+    def write(
+        self, layer: int, keys: Heads, values: Heads
+    ) -> tuple[
+        Float[Tensor, "batch kv_heads end head_dim"], Float[Tensor, "batch kv_heads end head_dim"]
+    ]:
+        """Put new rows after `length`; returns all keys and values up to them."""
         end = self.length + keys.shape[2]
         self._data[layer, 0, :, :, self.length : end] = keys
         self._data[layer, 1, :, :, self.length : end] = values
         return self._data[layer, 0, :, :, :end], self._data[layer, 1, :, :, :end]
 
-    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
-        """The kept keys and values of a layer, each [batch, kv_heads, length, head_dim]."""
+    def rows(self, layer: int) -> tuple[Heads, Heads]:
+        """The kept keys and values of a layer, each of `length` rows."""
         return self._data[layer, 0, :, :, : self.length], self._data[layer, 1, :, :, : self.length]

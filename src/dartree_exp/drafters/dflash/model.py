@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.dflash.cache import DraftCache
 from dartree_exp.drafters.dflash.config import DFlashConfig
 
-Rotary = tuple[Tensor, Tensor]
+# cos and sin of the positions of [context; block], in the dtype of the block.
+Rotary = tuple[Float[Tensor, "#batch 1 L head_dim"], Float[Tensor, "#batch 1 L head_dim"]]
+Slots = Float[Tensor, "batch Q H"]
+Context = Float[Tensor, "batch C H"]
+Mask = Float[Tensor, "#batch 1 Q C+Q"]  # additive, in the dtype of the block
 
 
 class DFlashBackbone(nn.Module):
@@ -45,22 +50,20 @@ class DFlashBackbone(nn.Module):
 
     def forward(
         self,
-        features: Tensor,
-        block_embeds: Tensor,
-        context_positions: Tensor,
-        block_positions: Tensor,
-        mask: Tensor | None = None,
+        features: Float[Tensor, "batch C features"],
+        block_embeds: Slots,
+        context_positions: Int64[Tensor, "#batch C"],
+        block_positions: Int64[Tensor, "#batch Q"],
+        mask: Mask | None = None,
         cache: DraftCache | None = None,
-    ) -> Tensor:
-        """Final-normed hidden states [batch, Q, H] of the block slots.
+    ) -> Slots:
+        """Final-normed hidden states of the block slots.
 
-        features: [batch, C, n*H], the target's tapped hidden states of the C new context tokens,
-        layers concatenated. block_embeds: [batch, Q, H], embeddings of root and mask tokens; in
-        training many blocks, concatenated. context_positions, block_positions: int64 [batch or 1,
-        C] and [batch or 1, Q], absolute. mask: additive float [batch, 1, Q, C + Q] over keys
-        [context; all blocks], in the backbone's dtype; None lets every slot see all context and the
-        whole block. Not together with a cache. cache: context of earlier calls; the C new rows are
-        appended to it, the block's are not kept.
+        features: the target's tapped hidden states of the C new context tokens, layers
+        concatenated. block_embeds: embeddings of root and mask tokens; in training many blocks,
+        concatenated. Positions are absolute. mask: over keys [context; all blocks]; None lets every
+        slot see all context and the whole block. Not together with a cache. cache: context of
+        earlier calls; the C new rows are appended to it, the block's are not kept.
         """
         if mask is not None and cache is not None:
             raise ValueError(
@@ -94,12 +97,12 @@ class DFlashLayer(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
-        context: Tensor,
+        x: Slots,
+        context: Context,
         rotary: Rotary,
-        mask: Tensor | None,
+        mask: Mask | None,
         cache: DraftCache | None,
-    ) -> Tensor:
+    ) -> Slots:
         # The context skips input_layernorm: it was normed once, by hidden_norm, for all layers.
         x = x + self.self_attn(self.input_layernorm(x), context, rotary, mask, cache)
         return x + self.mlp(self.post_attention_layernorm(x))
@@ -125,12 +128,12 @@ class DFlashAttention(nn.Module):
 
     def forward(
         self,
-        h: Tensor,
-        context: Tensor,
+        h: Slots,
+        context: Context,
         rotary: Rotary,
-        mask: Tensor | None,
+        mask: Mask | None,
         cache: DraftCache | None,
-    ) -> Tensor:
+    ) -> Slots:
         source = torch.cat([context, h], dim=1)
         cos, sin = rotary
         slots = h.shape[1]
@@ -142,7 +145,7 @@ class DFlashAttention(nn.Module):
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def _heads(self, x: Float[Tensor, "batch L width"]) -> Float[Tensor, "batch heads L head_dim"]:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
 
@@ -155,7 +158,7 @@ class SwiGLU(nn.Module):
         self.up_proj = nn.Linear(hidden, inner, bias=False)
         self.down_proj = nn.Linear(inner, hidden, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*rows H"]) -> Float[Tensor, "*rows H"]:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -167,12 +170,14 @@ class RMSNorm(nn.Module):
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(size))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*rows size"]) -> Float[Tensor, "*rows size"]:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-def rotary_table(positions: Tensor, config: DFlashConfig, dtype: torch.dtype) -> Rotary:
-    """cos and sin [batch, 1, L, head_dim] in `dtype` for int64 positions [batch, L].
+def rotary_table(
+    positions: Int64[Tensor, "batch L"], config: DFlashConfig, dtype: torch.dtype
+) -> Rotary:
+    """cos and sin of the positions, in `dtype`.
 
     Angles are float32 at least; no buffer holds the frequencies, since `module.to(bfloat16)` would
     round a buffer.
@@ -186,7 +191,11 @@ def rotary_table(positions: Tensor, config: DFlashConfig, dtype: torch.dtype) ->
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x [batch, heads, L, head_dim], halves convention."""
+def rotate(
+    x: Float[Tensor, "*rows head_dim"],
+    cos: Float[Tensor, "*#rows head_dim"],
+    sin: Float[Tensor, "*#rows head_dim"],
+) -> Float[Tensor, "*rows head_dim"]:
+    """Rotary embedding of x, halves convention."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-second, first], dim=-1) * sin

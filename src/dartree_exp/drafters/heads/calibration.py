@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float32
 from torch import Tensor
 
 from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION
@@ -20,8 +21,8 @@ from dartree_exp.records.files import write_json
 from dartree_exp.records.reading import UnreadableError, read_object
 
 
-def read_temperatures(folder: Path, depths: int) -> Tensor | None:
-    """Float32 [depths], or None for a folder without the file. Raises CheckpointError for a stale
+def read_temperatures(folder: Path, depths: int) -> Float32[Tensor, " D"] | None:
+    """One per depth, or None for a folder without the file. Raises CheckpointError for a stale
     or damaged one.
     """
     path = folder / CALIBRATION

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.heads.config import HeadConfig
@@ -38,9 +39,11 @@ class ConfidenceHead(nn.Module):
         self._tokens = (head.markov_w1.weight,)
         return self
 
-    def forward(self, hidden: Tensor, previous: Tensor) -> Tensor:
-        """Logits [...] for hidden [..., H] and int64 ids [...] of the tokens before; no gradient
-        reaches either.
+    def forward(
+        self, hidden: Float[Tensor, "*slots H"], previous: Int64[Tensor, "*slots"]
+    ) -> Float[Tensor, "*slots"]:
+        """Logits for the slots' hidden states and the ids of the tokens before; no gradient reaches
+        either.
         """
         hidden = hidden.detach().to(self.proj.weight.dtype)
         if self.rank:
@@ -49,10 +52,13 @@ class ConfidenceHead(nn.Module):
             hidden = torch.cat([hidden, F.embedding(previous, self._tokens[0].detach())], dim=-1)
         return self.proj(hidden).squeeze(-1)
 
-    def probability(self, hidden: Tensor, previous: Tensor, depth: Tensor) -> Tensor:
-        """Float32 [N] for hidden [N, H] and previous int64 [N] of drafts at depth int64 [N],
-        calibrated if it can be.
-        """
+    def probability(
+        self,
+        hidden: Float[Tensor, "*drafts H"],
+        previous: Int64[Tensor, "*drafts"],
+        depth: Int64[Tensor, "*drafts"],
+    ) -> Float32[Tensor, "*drafts"]:
+        """Of drafts at `depth`, calibrated if it can be."""
         logits = self(hidden, previous).float()
         if self.temperatures is not None:
             logits = logits / self.temperatures.to(logits.device)[depth - 1]

@@ -11,7 +11,7 @@ from dartree_exp.decode import autoregress, speculate
 from dartree_exp.drafters.dflash.checkpoint import load_drafter
 from dartree_exp.engines.target import Target
 from dartree_exp.metrics.clock import StageClock
-from dartree_exp.models.registry import load_model
+from dartree_exp.models.registry import check_folder, load_weights
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 from golden_support import GoldenCase, carried, golden_cases
@@ -51,7 +51,7 @@ def overrides(run: dict) -> list[str]:
 
 def load_target(folder) -> Target:
     """Targets of the golden vectors have no tokenizer."""
-    model = load_model(folder, torch.float32, torch.device("cpu"))
+    model = load_weights(folder, check_folder(folder)[0], torch.float32)
     return Target(model, name=folder.name, tokenizer=None, eos_ids=(), weights_sha256=lambda: "")
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from dartree_exp.engines.target import Target
 from dartree_exp.models.codec import ToyCodec
-from dartree_exp.models.registry import load_model, load_target
+from dartree_exp.models.registry import check_folder, load_target, load_weights
 from golden_support import MODEL, carried, golden_cases
 
 NAME = "smollm2_135m"
@@ -27,7 +27,7 @@ def greedy(target, prompt, count):
 
 
 def golden_target(folder):
-    model = load_model(folder, torch.float32)
+    model = load_weights(folder, check_folder(folder)[0], torch.float32)
     vocab = model.config.vocab_size
     return Target(
         model, name=folder.name, tokenizer=ToyCodec(vocab, 0), eos_ids=(), weights_sha256=str

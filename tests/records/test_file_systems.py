@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_run_folder import opened, rounds_of, sample
+from test_run_folder import finished, opened, rounds_of, sample
 
 from dartree_exp.records import RecordError, Run, RunFolder, atomic, files
 from dartree_exp.records.layout import CONFIG, LOCK, RESULTS, STATUS
@@ -25,7 +25,7 @@ def run_in(path, **options):
         folder.expect(2)
         folder.write_environment({"device": "cpu"})
         for name in "ab":
-            if (name, 0) not in folder.finished_ids():
+            if (name, 0) not in finished(folder):
                 folder.append(sample(name), rounds_of(sample(name)))
         folder.note_load()
         folder.write_summary({"n": 2})

@@ -5,7 +5,7 @@ which code is said.
 import json
 
 import pytest
-from test_run_folder import opened, rounds_of, sample, status
+from test_run_folder import finished, opened, rounds_of, sample, status
 
 from dartree_exp.records import RecordError, Run
 from dartree_exp.records.environment import code_version
@@ -18,7 +18,7 @@ def write(path, names="ab", **options):
     with opened(path, **options) as folder:
         folder.expect(len(names))
         for name in names:
-            if (name, 0) not in folder.finished_ids():
+            if (name, 0) not in finished(folder):
                 folder.append(sample(name), rounds_of(sample(name)))
         folder.write_summary({"n": len(names)})
         folder.done()
@@ -116,7 +116,7 @@ def test_a_done_run_that_lost_records_is_not_done_and_is_completed(tmp_path, cut
     damage(tmp_path / name)
     assert Run(tmp_path).state == "INTERRUPTED" and name in Run(tmp_path).lost
     with opened(tmp_path) as folder:
-        assert not folder.already_done and folder.finished_ids() == left
+        assert not folder.already_done and finished(folder) == left
         assert name in folder.notes[0] and "decoded again" in folder.notes[0]
     write(tmp_path)
     again = Run(tmp_path)
@@ -131,7 +131,7 @@ def test_rounds_lost_by_a_run_that_was_killed_are_decoded_again(tmp_path):
     rounds = lines(tmp_path / "rounds.jsonl")
     (tmp_path / "rounds.jsonl").write_text("".join(rounds[:3]))
     with opened(tmp_path) as folder:
-        assert folder.finished_ids() == {("a", 0)}
+        assert finished(folder) == {("a", 0)}
         assert "lacks rounds of 2 samples" in folder.notes[0]
     assert lines(tmp_path / "rounds.jsonl") == rounds[:2]
 
@@ -219,4 +219,4 @@ def test_a_done_run_that_lost_its_trees_says_that_they_are_not_written_again(tmp
             "trees.jsonl is not written again" in folder.notes[0]
             and "force=true" in folder.notes[0]
         )
-        assert folder.finished_ids() == {(s.id, s.turn) for s in whole.samples}
+        assert finished(folder) == {(s.id, s.turn) for s in whole.samples}

@@ -68,6 +68,11 @@ def rounds_of(record):
     ]
 
 
+def finished(folder):
+    """(id, turn) of the samples on disk."""
+    return {(sample.id, sample.turn) for sample in folder.samples()}
+
+
 def opened(path, **options):
     return RunFolder.open(path, "tree:\n  budget: 8\n", "hash1", **options)
 
@@ -106,10 +111,10 @@ def test_a_done_run_is_skipped_and_forced_away(tmp_path):
         folder.done()
     with opened(tmp_path) as folder:
         assert folder.already_done
-        assert folder.finished_ids() == {("p1", 0)}
+        assert finished(folder) == {("p1", 0)}
     assert status(tmp_path)["state"] == "DONE"
     with opened(tmp_path, force=True) as folder:
-        assert not folder.already_done and not folder.finished_ids()
+        assert not folder.already_done and not finished(folder)
         assert (
             not (tmp_path / "samples.jsonl").exists() and not (tmp_path / "rounds.jsonl").exists()
         )
@@ -139,7 +144,7 @@ def test_failed_runs_are_not_skipped(tmp_path):
         status(tmp_path)["state"] == "FAILED" and status(tmp_path)["message"] == "1 wrong verdict"
     )
     with opened(tmp_path) as folder:
-        assert not folder.already_done and folder.finished_ids() == {("p1", 0)}
+        assert not folder.already_done and finished(folder) == {("p1", 0)}
     assert status(tmp_path)["state"] == "INTERRUPTED"
 
 
@@ -192,7 +197,7 @@ def test_kill_9_loses_nothing_and_frees_the_folder(tmp_path):
         last = max([last, *map(int, process.stdout.read().split())])
     assert Run(tmp_path).state == "INTERRUPTED"  # status.json still says RUNNING
     with opened(tmp_path) as folder:
-        assert len(folder.finished_ids()) >= last + 1
+        assert len(finished(folder)) >= last + 1
         assert folder.samples()[last] == sample(f"p{last}")
         assert len(status(tmp_path)["resumed"]) == 1
     run = Run(tmp_path)
@@ -210,7 +215,7 @@ def test_torn_last_lines_and_orphaned_rounds_are_removed_on_open(tmp_path):
     assert [s.id for s in Run(tmp_path).samples] == ["a"]
     assert [r.id for r in Run(tmp_path).rounds] == ["a", "a"]
     with opened(tmp_path) as folder:
-        assert folder.finished_ids() == {("a", 0)}
+        assert finished(folder) == {("a", 0)}
         assert (tmp_path / "samples.jsonl").read_text() == lines[0]
         folder.append(sample("b"), rounds_of(sample("b")))
     assert [r.id for r in Run(tmp_path).rounds] == ["a", "a", "b", "b"]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -19,9 +19,6 @@ from dartree_exp.models.hub import folder_or_snapshot
 from dartree_exp.models.toy import toy_target
 from dartree_exp.models.weight_files import INDEX, headers, non_finite, weight_files
 from dartree_exp.records.reading import read_object, read_text
-
-if TYPE_CHECKING:
-    from dartree_exp.config.schema import EngineConfig, ModelConfig
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 TOY = "toy"
@@ -38,7 +35,25 @@ _TOKENIZER_FILES = (
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
 
 
-def load_target(model: ModelConfig, engine: EngineConfig) -> Target:
+class ModelSettings(Protocol):
+    """The group `model` of a configuration, as far as a target is chosen by it."""
+
+    name: str
+    path: str | None
+    family: str | None
+    seed: int
+
+
+class EngineSettings(Protocol):
+    """The group `engine` of a configuration, as far as a target is loaded by it."""
+
+    dtype: str
+    device: str
+    threads: int | None
+    attention: str
+
+
+def load_target(model: ModelSettings, engine: EngineSettings) -> Target:
     """Load the target that the configuration names, on the engine's device and dtype.
 
     `model.path` null: the toy target or an embedded one, fetched once by `model.name`. Otherwise a
@@ -57,7 +72,7 @@ def load_target(model: ModelConfig, engine: EngineConfig) -> Target:
     return target
 
 
-def _load(model: ModelConfig, dtype: torch.dtype, device: torch.device) -> Target:
+def _load(model: ModelSettings, dtype: torch.dtype, device: torch.device) -> Target:
     if model.path is not None:
         folder = folder_or_snapshot("model.path", model.path, _HUB_FILES)
         return load_folder(folder, model.name, dtype, device)
@@ -88,7 +103,7 @@ def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.devic
     if own is not None and own not in eos_ids:
         print(f"dartree_exp: note: {folder}: {_more_eos(codec, own, eos_ids)}", file=sys.stderr)
         eos_ids = (*eos_ids, own)
-    model = _load_weights(folder, config, dtype, device)
+    model = load_weights(folder, config, dtype, device)
     return Target(
         model,
         name=name,
@@ -96,17 +111,6 @@ def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.devic
         eos_ids=eos_ids,
         weights_sha256=lambda: weights_digest(folder),
     )
-
-
-def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu") -> Any:
-    """The `*ForCausalLM` of a folder; the architecture is checked before any weight is read.
-
-    Never runs code from the folder and never reads pickles. Raises UserError (missing or damaged
-    files, tensors that are missing, left over, of another shape or not finite) or
-    UnsupportedTargetError.
-    """
-    config, _ = check_folder(folder)
-    return _load_weights(folder, config, dtype, device)
 
 
 def check_folder(folder: Path) -> tuple[dict[str, Any], int]:
@@ -148,9 +152,14 @@ def load_codec(folder: Path, rows: int) -> ChatCodec:
     return codec
 
 
-def _load_weights(
-    folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device | str
+def load_weights(
+    folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device | str = "cpu"
 ) -> Any:
+    """The `*ForCausalLM` of a folder that `check_folder` has read.
+
+    Never runs code from the folder and never reads pickles. Raises UserError for tensors that are
+    missing, left over, of another shape or not finite.
+    """
     from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 
     family: Any = {"llama": LlamaForCausalLM, "qwen3": Qwen3ForCausalLM}[config["model_type"]]

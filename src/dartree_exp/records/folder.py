@@ -182,10 +182,6 @@ class RunFolder:
         self._status["inputs"] |= inputs
         self._write_status()
 
-    def finished_ids(self, repeat: int = 0) -> set[tuple[str, int]]:
-        """(id, turn) of the samples already on disk."""
-        return {(key[0], key[1]) for key in self._samples if key[2] == repeat}
-
     def samples(self) -> list[SampleRecord]:
         """All samples on disk, in the order they were written."""
         return list(self._samples.values())

@@ -4,7 +4,10 @@ their parts.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from dartree_exp.config.schema import Config
+from dartree_exp.config.unread import unread
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
 from dartree_exp.trees.spec import TREES, Published, SameAs
 from dartree_exp.verify.spec import EXACT
@@ -39,7 +42,7 @@ def method_name(config: Config) -> str:
 
 
 def _earns(config: Config, terms: Published) -> bool:
-    tree, drafter = config.tree, config.drafter
+    tree, drafter, ignored = config.tree, config.drafter, unread(asdict(config))
     return (
         (drafter.family, drafter.head) == (terms.family, terms.head)
         and tree.scoring == terms.scoring
@@ -49,6 +52,7 @@ def _earns(config: Config, terms: Published) -> bool:
             getattr(tree, knob)
             == (getattr(tree, value.knob) if isinstance(value, SameAs) else value)
             for knob, value in terms.settings.items()
+            if f"tree.{knob}" not in ignored
         )
     )
 

@@ -47,11 +47,18 @@ def add_parts(modules: Iterable[str]) -> None:
                 f"{', '.join(kind.__name__ for kind in KINDS)}"
             )
         for spec in found:
-            others = KINDS[type(spec)]
-            if others.setdefault(spec.name, spec) != spec:
-                raise ConfigError(
-                    f"parts=[{module}]: {others.kind}={spec.name} is declared already"
-                )
+            _check_names(module, spec)
+            KINDS[type(spec)][spec.name] = spec
+
+
+def _check_names(module: str, spec: Spec) -> None:
+    """Raise ConfigError where another part has the name of this one, or of a method on it."""
+    others = KINDS[type(spec)]
+    if others.get(spec.name, spec) != spec:
+        raise ConfigError(f"parts=[{module}]: {others.kind}={spec.name} is declared already")
+    for method in spec.published if isinstance(spec, TreeSpec) else ():
+        if any(method in tree.published for tree in TREES.values() if tree.name != spec.name):
+            raise ConfigError(f"parts=[{module}]: method={method} is declared already")
 
 
 def foreign(config: Config) -> dict[str, str]:

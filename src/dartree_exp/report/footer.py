@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dartree_exp.config.identity import reads
+from dartree_exp.config.unread import unread
 from dartree_exp.metrics.measures import METRICS
 from dartree_exp.metrics.stats import LEVEL, REPLICATES
 from dartree_exp.records import Run
@@ -79,13 +79,14 @@ def setup(config: Mapping[str, Any]) -> str:
 
 def method(config: Mapping[str, Any]) -> str:
     """Drafter and tree in one line, with the knobs that the tree reads."""
-    tree = setting(config, "tree") or {}
+    tree, ignored = setting(config, "tree") or {}, unread(config)
     values = dict(tree)
     if tree.get("candidates_follow_budget"):
         values["candidates"] = "min(budget, vocabulary)"
-    if not setting(config, "decoding.temperature"):
-        values["draft_sampling"] = None  # nothing is sampled
-    names = (name for name in _KNOBS if reads(tree, name) and values.get(name) is not None)
+        ignored.discard("tree.candidates")
+    names = (
+        name for name in _KNOBS if f"tree.{name}" not in ignored and values.get(name) is not None
+    )
     knobs = ", ".join(f"{name.replace('_', ' ')} {values[name]}" for name in names)
     return f"drafter {setting(config, 'drafter.name')}, tree {tree.get('name')} ({knobs})"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dartree_exp.config.unread import unread
 from dartree_exp.console.printable import printable_line
 from dartree_exp.records import Run
 from dartree_exp.report.tables import method_of
@@ -60,7 +61,7 @@ def name_runs(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     Equal names get the folder's name appended.
     """
     names, hidden = name_settings(
-        [method_of(run) for run in runs], [flatten(run.config) for run in runs]
+        [method_of(run) for run in runs], [read_settings(run.config) for run in runs]
     )
     return [
         f"{n} {r.path.name}" if names.count(n) > 1 else n for n, r in zip(names, runs, strict=True)
@@ -96,7 +97,7 @@ def method_names(runs: Sequence[Run]) -> dict[Path, str]:
     Runs of one group that such names cannot tell apart (two seeds, two thread counts) get their
     folder's name appended.
     """
-    flat = [flatten(run.config) for run in runs]
+    flat = [read_settings(run.config) for run in runs]
     inner = [
         {k: v for k, v in f.items() if k.split(".")[0] in _METHOD_PARTS and k not in _OF_TARGET}
         for f in flat
@@ -121,13 +122,19 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
+def read_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """The flat settings without those that the chosen parts do not read."""
+    ignored = unread(config)
+    return {key: value for key, value in flatten(config).items() if key not in ignored}
+
+
 def compared(config: Mapping[str, Any]) -> dict[str, str]:
     """The flat settings that a comparison looks at: not where a result goes or what it is
     called.
     """
     return {
         key: value
-        for key, value in flatten(config).items()
+        for key, value in read_settings(config).items()
         if key.split(".")[0] not in _NOT_COMPARED
     }
 

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from dartree_exp.config.identity import config_hash, unread_keys
+from dartree_exp.config.identity import config_hash
 from dartree_exp.config.load import load_config, to_yaml
 from dartree_exp.config.schema import Config
+from dartree_exp.config.unread import unread
 from dartree_exp.console.closed_pipe import survive_closed_pipe
 from dartree_exp.console.printable import printable_line
 from dartree_exp.errors import ConfigError, UserError
@@ -81,12 +83,11 @@ def job(raw: DictConfig, run: RunPoint) -> float | None:
     except ConfigError as error:
         print(f"dartree_exp: {printable_line(error)}", file=sys.stderr)
         sys.exit(2)
-    for key in unread_keys(config, [text.partition("=")[0].lstrip("+") for text in overrides]):
-        chosen = getattr(config, key.partition(".")[0]).name
-        print(
-            f"dartree_exp: note: {key.partition('.')[0]}={chosen} does not read {key}",
-            file=sys.stderr,
-        )
+    typed = {text.partition("=")[0].lstrip("+") for text in overrides}
+    for key in sorted(typed & unread(asdict(config))):
+        group = key.partition(".")[0]
+        chosen = getattr(config, group).name
+        print(f"dartree_exp: note: {group}={chosen} does not read {key}", file=sys.stderr)
     folder = Path(config.output) / (config.sweep.name or SINGLE_RUNS) / config_hash(config)
     outcome = _run(config, run, folder, 0, overrides)
     if outcome.state == SKIPPED:

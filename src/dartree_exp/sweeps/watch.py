@@ -23,7 +23,7 @@ from dartree_exp.console.printable import printable, printable_line
 from dartree_exp.errors import UserError
 from dartree_exp.records.reader import Run, find_runs
 from dartree_exp.records.schema import RecordError
-from dartree_exp.report.labels import flatten, name_settings
+from dartree_exp.report.labels import name_settings, read_settings
 from dartree_exp.sweeps.outcomes import Plan, invocations, read_plan
 from dartree_exp.sweeps.progress import progress, samples_on_disk
 
@@ -85,7 +85,7 @@ def overview(sweep: Path) -> tuple[Group, bool]:
     readable, damaged = _parted(runs)
     names, _ = name_settings(
         [str(run.config.get("method") or "–") for run in readable],
-        [flatten(run.config) for run in readable],
+        [read_settings(run.config) for run in readable],
     )
     table = Table(title=Text(str(sweep)), title_justify="left")
     for column in ("folder", "run", "state", "prompts", "message"):

@@ -1,0 +1,32 @@
+"""Which settings the chosen parts do not read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.trees.spec import EVERY_TREE, SCORERS, TREES
+
+
+def unread(config: Mapping[str, Any]) -> set[str]:
+    """Dotted keys of a resolved configuration that cannot change its result.
+
+    A part of an unknown name may read all: records of other versions are asked about, too.
+    """
+    tree, budget = config.get("tree") or {}, config.get("budget") or {}
+    found = set()
+    builder, scorer = TREES.get(str(tree.get("name"))), SCORERS.get(str(tree.get("scoring")))
+    if builder is not None:
+        scorers = SCORERS.values() if scorer is None else [scorer]
+        known = {"name", *EVERY_TREE, *builder.reads, *(k for s in scorers for k in s.reads)}
+        if tree.get("candidates_follow_budget"):
+            known.discard("candidates")
+        if not (config.get("decoding") or {}).get("temperature"):  # nothing is sampled
+            known.discard("draft_sampling")
+        found |= {f"tree.{name}" for name in tree if name not in known}
+    policy = BUDGETS.get(str(budget.get("name")))
+    if policy is not None:
+        known = {"name", *policy.reads}
+        found |= {f"budget.{name}" for name in budget if name not in known}
+    return found

@@ -30,8 +30,8 @@ def run_line(samples, *, terminal=False, step=2.0, total=None, **options):
 def test_plain_lines_say_where_the_run_stands():
     run = [sample("a", [2, 4], seconds=1, ar_seconds=2), sample("b", [5], seconds=1, ar_seconds=2)]
     lines = run_line(run, total=4, label="domino", every=0).splitlines()
-    assert lines[0] == "domino prompt 1/4  tau 3.00  6.0 tok/s  2.00× AR  0:06 left"
-    assert lines[1] == "domino prompt 2/4  tau 4.00  5.5 tok/s  2.00× AR  0:04 left"
+    assert lines[0] == "domino prompt 1/4  tau 3.00  6.0 tok/s  2.00× AR  0:00:06 left"
+    assert lines[1] == "domino prompt 2/4  tau 4.00  5.5 tok/s  2.00× AR  0:00:04 left"
     assert lines[2] == "1 near tie [a]"
 
 
@@ -44,7 +44,7 @@ def test_plain_lines_are_sparse_but_first_and_last_always_come():
 def test_a_resumed_run_counts_what_was_done_but_not_its_time():
     run = [sample(f"p{i}", [3]) for i in range(4)]
     (line, _) = run_line(run[2:3], total=4, done=run[:2], every=0).splitlines()
-    assert line.startswith("prompt 3/4") and line.endswith("0:02 left")
+    assert line.startswith("prompt 3/4") and line.endswith("0:00:02 left")
 
 
 def test_a_prompt_without_a_round_shows_no_number():

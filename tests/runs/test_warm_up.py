@@ -11,6 +11,7 @@ from dartree_exp.config import compose, config_hash
 from dartree_exp.config.load import to_yaml
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import RunError
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.reader import Run
 from dartree_exp.run import run
@@ -50,14 +51,14 @@ def threads():
 def test_the_faster_number_of_threads_is_used_and_both_are_recorded(
     monkeypatch, alone, together, chosen
 ):
-    def costs(target, ids, rows):
+    def costs(target, ids, rows, clock):
         return {str(n): alone if torch.get_num_threads() == 1 else together for n in rows}
 
     monkeypatch.setattr(warm_up_module, "forward_costs", costs)
     torch.set_num_threads(2)
     target, _ = load_parts(compose(TOY))
     torch.set_num_threads(2)
-    tried = choose_threads(target, PROMPT, [1, 7])
+    tried = choose_threads(target, PROMPT, [1, 7], StageClock)
     assert torch.get_num_threads() == chosen
     assert tried == {"1": {"1": alone, "7": alone}, "2": {"1": together, "7": together}}
 
@@ -71,7 +72,7 @@ def test_a_resumed_run_and_runs_that_share_a_baseline_have_one_number(
     """
     chosen = iter([2, 1, 1])
 
-    def choose(target, ids, rows):
+    def choose(target, ids, rows, clock):
         torch.set_num_threads(next(chosen))
         return {}
 

@@ -14,7 +14,7 @@ from dartree_exp.config.schema import TrackerConfig
 from dartree_exp.metrics.summary import summarise
 from dartree_exp.records import RoundRecord
 from dartree_exp.trackers import Guarded, RunInfo, WandbTracker, wandb_tracker
-from dartree_exp.trackers.rows import SAMPLE_COLUMNS, flatten
+from dartree_exp.trackers.rows import SAMPLE_COLUMNS, charted
 from sample_records import mini_run, sample
 
 OFFLINE = TrackerConfig(name="wandb", project="trees", entity=None, mode="offline")
@@ -245,8 +245,8 @@ def test_a_killed_service_does_not_take_the_run_with_it(tmp_path):
     assert first.startswith("WandbTracker stopped at ") and last == "the run went on"
 
 
-def test_summary_is_flattened_without_empty_numbers():
-    flat = dict(flatten(summarise([sample("a", [3])], "m")))
+def test_summary_is_charteded_without_empty_numbers():
+    flat = charted(summarise([sample("a", [3])], "m"))
     assert flat["tau_macro"] == 3 and "tau_macro_low" not in flat
     assert flat["stages/verify"] == 0.5 and flat["method"] == "m" and flat["verdicts/exact"] == 1
     assert not any(

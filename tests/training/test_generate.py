@@ -39,7 +39,10 @@ def test_a_torn_line_is_cut_off(tmp_path):
     assert finished(out) == {"a", "b"}
     assert out.read_text() == '{"id": "a"}\n{"id": "b"}\n'
     out.write_text('{"id": "a"}\nnonsense\n{"id": "c"}\n')
-    with pytest.raises(ValueError, match="line 2"):
+    with pytest.raises(ValueError, match=r"text\.jsonl:2: damaged line"):
+        finished(out)
+    out.write_text('{"text": "a"}\n')
+    with pytest.raises(ValueError, match="a line has no 'id'"):
         finished(out)
 
 

@@ -19,3 +19,9 @@ def printable(text: str) -> str:
 def printable_line(text: object) -> str:
     r"""`printable` of `str(text)`, line ends written out as well."""
     return printable(str(text)).replace("\n", r"\n")
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds: 0:02:10."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from dartree_exp.console.printable import printable
+from dartree_exp.console.printable import duration, printable
 
 
 class ProgressLine:
@@ -72,14 +72,12 @@ class ProgressLine:
         self._console.print(Text(printable(message)), soft_wrap=True)
 
     def left(self) -> str:
-        """Time left at the pace of this session, h:mm:ss or m:ss."""
+        """Time left at the pace of this session."""
         finished = self._done - self._resumed
         if finished <= 0:
             return "–"
         seconds = (self._now() - self._begin) / finished * max(0, self._total - self._done)
-        minutes, seconds = divmod(round(seconds), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+        return duration(seconds)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:

@@ -13,6 +13,7 @@ from typing import Any
 from dartree_exp.config.unread import unread
 from dartree_exp.console.printable import printable_line
 from dartree_exp.records import Run
+from dartree_exp.records.flat import flatten
 from dartree_exp.report.tables import method_of
 
 _NOT_COMPARED = ("force", "output", "record", "sweep", "tracker", "method")
@@ -45,7 +46,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     members: dict[_Law, list[Run]] = {}
     flats: dict[_Law, dict[str, str]] = {}
     for run in runs:
-        law = _law(flatten(run.config))
+        law = _law(settings(run.config))
         flats.setdefault(law, dict(law))
         members.setdefault(law, []).append(run)
     titles = [" ".join(part) for part in _apart(list(flats.values()))]
@@ -111,21 +112,15 @@ def method_names(runs: Sequence[Run]) -> dict[Path, str]:
     }
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def settings(config: Mapping[str, Any]) -> dict[str, str]:
     """Dotted key -> value as text."""
-    flat: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + str(key)] = "null" if value is None else str(value)
-    return flat
+    return {key: "null" if value is None else str(value) for key, value in flatten(config)}
 
 
 def read_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """The flat settings without those that the chosen parts do not read."""
     ignored = unread(config)
-    return {key: value for key, value in flatten(config).items() if key not in ignored}
+    return {key: value for key, value in settings(config).items() if key not in ignored}
 
 
 def compared(config: Mapping[str, Any]) -> dict[str, str]:

@@ -4,7 +4,6 @@ forward costs here.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, autoregress, speculate
 from dartree_exp.engines.target import HALF, Target
 from dartree_exp.errors import RunError
+from dartree_exp.metrics.clock import StageClock
 from dartree_exp.verify.rows import row_difference, self_test
 from dartree_exp.verify.stopping import StopRule
 from dartree_exp.verify.walk import NonFiniteLogitsError
@@ -54,7 +54,7 @@ def warm_up(
     target: Target,
     method: Method,
     config: Config,
-    clock: Callable[[], Any],
+    clock: Callable[[], StageClock],
     ids: list[int] | None,
     settle_threads: Callable[[int], int] = lambda measured: measured,
 ) -> Machine:
@@ -70,7 +70,7 @@ def warm_up(
     rows = sorted({1, 17, method.max_budget + 1})
     tried: dict[str, dict[str, float]] = {}
     if config.engine.threads is None:
-        tried = choose_threads(target, ids, rows)
+        tried = choose_threads(target, ids, rows, clock)
         torch.set_num_threads(settle_threads(torch.get_num_threads()))
     invariant, tolerance = False, 0.0
     rule = StopRule(TOKENS, frozenset(target.eos_ids))
@@ -83,7 +83,11 @@ def warm_up(
         if method.fallback(len(ids), TOKENS) is None:
             speculate(target, method, ids, sampler, rule, clock())
     return Machine(
-        torch.get_num_threads(), invariant, tolerance, forward_costs(target, ids, rows), tried
+        torch.get_num_threads(),
+        invariant,
+        tolerance,
+        forward_costs(target, ids, rows, clock),
+        tried,
     )
 
 
@@ -107,7 +111,7 @@ def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -
 
 
 def choose_threads(
-    target: Target, ids: list[int], rows: Sequence[int]
+    target: Target, ids: list[int], rows: Sequence[int], clock: Callable[[], StageClock]
 ) -> dict[str, dict[str, float]]:
     """Set one thread or all, whichever computes one plain step and one full tree faster; returns
     what was measured for each.
@@ -121,7 +125,7 @@ def choose_threads(
     costs = {}
     for threads in (1, everything):
         torch.set_num_threads(threads)
-        costs[str(threads)] = forward_costs(target, ids, rows)
+        costs[str(threads)] = forward_costs(target, ids, rows, clock)
     torch.set_num_threads(
         min((1, everything), key=lambda n: costs[str(n)]["1"] + costs[str(n)][str(rows[-1])])
     )
@@ -129,7 +133,11 @@ def choose_threads(
 
 
 def forward_costs(
-    target: Target, ids: list[int], rows: Sequence[int], repeats: int = 3
+    target: Target,
+    ids: list[int],
+    rows: Sequence[int],
+    clock: Callable[[], StageClock],
+    repeats: int = 3,
 ) -> dict[str, float]:
     """Median milliseconds of one target forward after `ids`, by number of causal rows: the
     machine's yardstick.
@@ -140,11 +148,11 @@ def forward_costs(
     for n in rows:
         times = []
         for _ in range(repeats):
-            begin = time.perf_counter()
-            target.prefill(ids[:1] * n, cache)
-            if target.device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - begin)
+            timer = clock()
+            with timer.prefill():
+                target.prefill(ids[:1] * n, cache)
+            timer.start()
+            times.append(timer.stop()["prefill"])
             cache.keep(len(ids))
         costs[str(n)] = round(sorted(times)[repeats // 2] * 1e3, 3)
     return costs

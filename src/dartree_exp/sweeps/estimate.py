@@ -12,11 +12,11 @@ from statistics import median
 
 from dartree_exp.config.identity import config_hash
 from dartree_exp.config.schema import BenchmarkConfig, Config
+from dartree_exp.console.printable import duration
 from dartree_exp.errors import UserError
 from dartree_exp.records.files import hash_of
 from dartree_exp.records.folder import SUMMARY
 from dartree_exp.records.reader import Run, is_done
-from dartree_exp.sweeps.progress import clock
 
 _MOST_RUNS = 20  # newest recorded runs that are looked at
 
@@ -146,7 +146,7 @@ def estimate(configs: Sequence[Config], sweep_dir: Path, times: int = 1) -> Iter
         )
         return
     yield (
-        f"at most about {clock(work.drafted / rates.drafted + work.plain / rates.plain)} of "
+        f"at most about {duration(work.drafted / rates.drafted + work.plain / rates.plain)} of "
         "decoding, one run after the "
         f"other: {rates.drafted:.0f} tokens/s, plainly {rates.plain:.0f} (medians of {rates.runs} "
         f"finished runs of {model} "

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from dartree_exp.console.printable import duration
 from dartree_exp.records.layout import SAMPLES, STATUS
 from dartree_exp.records.reader import Run
 from dartree_exp.records.schema import RecordError
@@ -37,7 +38,7 @@ class Progress:
             self.left
         )
         parts += (
-            [f"about {clock(self.seconds)} to go"]
+            [f"about {duration(self.seconds)} to go"]
             if self.seconds and (self.running or self.left)
             else []
         )
@@ -89,9 +90,3 @@ def samples_on_disk(run: Run) -> int:
     """
     file = run.path / SAMPLES
     return file.read_bytes().count(b"\n") if file.is_file() else 0
-
-
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: 0:02:10."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

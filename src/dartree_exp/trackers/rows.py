@@ -4,15 +4,18 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dartree_exp.metrics.clock import STAGES
 from dartree_exp.metrics.measures import point
 from dartree_exp.records import RoundRecord, SampleRecord
+from dartree_exp.records.flat import flatten
 
 _NUMBERS = ("tau_macro", "speedup", "tokens_per_second")
-_NOT_CHARTED = ("definitions", "interval", "acceptance_histogram")
+_NOT_CHARTED = {"definitions", "interval", "acceptance_histogram"}
+_ENDS = {"value": "", "low": "_low", "high": "_high"}
+"""Of the parts of an estimate."""
 
 SAMPLE_COLUMNS = (
     *(
@@ -85,20 +88,16 @@ def histogram_bins(counts: Mapping[str, int]) -> tuple[list[int], list[float]]:
     ]
 
 
-def flatten(summary: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def charted(summary: Mapping[str, Any]) -> dict[str, Any]:
     """summary.json as flat keys: an estimate becomes `tau_macro`, `tau_macro_low`,
     `tau_macro_high`; others `a/b`.
 
     Undefined numbers, definitions and lists are left out: a chart can do nothing with them.
     """
-    for key, value in summary.items():
-        name = prefix + key
-        if isinstance(value, Mapping) and set(value) == {"value", "low", "high"}:
-            for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
-                if value[part] is not None:
-                    yield name + end, value[part]
-        elif isinstance(value, Mapping):
-            if key not in _NOT_CHARTED:
-                yield from flatten(value, f"{name}/")
-        elif value is not None and not isinstance(value, list):
-            yield name, value
+    found = {}
+    for name, value in flatten(summary, "/"):
+        above, _, last = name.rpartition("/")
+        if value is None or isinstance(value, list) or {*above.split("/")} & _NOT_CHARTED:
+            continue
+        found[above + _ENDS[last] if above and last in _ENDS else name] = value
+    return found

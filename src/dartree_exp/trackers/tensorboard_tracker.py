@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dartree_exp.records import RoundRecord, SampleRecord
-from dartree_exp.trackers.rows import flatten, histogram_bins, prompt_row, round_row
+from dartree_exp.trackers.rows import charted, histogram_bins, prompt_row, round_row
 from dartree_exp.trackers.tracker import RunInfo
 
 FOLDER = "tensorboard"
@@ -69,7 +69,7 @@ class TensorboardTracker:
         with writer:
             if summary is None:
                 return
-            for name, value in flatten(summary):
+            for name, value in charted(summary).items():
                 if isinstance(value, int | float):
                     writer.add_scalar(f"summary/{name}", value, 0)
             if summary.get("acceptance_histogram"):

@@ -12,7 +12,7 @@ from dartree_exp.config.schema import TrackerConfig
 from dartree_exp.records import RoundRecord, SampleRecord
 from dartree_exp.trackers.rows import (
     SAMPLE_COLUMNS,
-    flatten,
+    charted,
     histogram_bins,
     prompt_row,
     round_row,
@@ -96,7 +96,7 @@ class WandbTracker:
             if summary is not None:
                 if self._samples:
                     run.log(self._media(summary))
-                run.summary.update(dict(flatten(summary)))
+                run.summary.update(charted(summary))
         finally:
             run.finish(exit_code=0 if summary is not None else 1)
         if self._config.mode == "offline":

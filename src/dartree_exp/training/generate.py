@@ -9,13 +9,14 @@ dropped first. Beside the text a record says what it was made from and which pro
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
 import torch
 
+from dartree_exp.records.files import repair_lines
+from dartree_exp.records.schema import RecordError
 from dartree_exp.training.batched import greedy
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.errors import InputError, first_line
@@ -26,28 +27,13 @@ from dartree_exp.training.target import target_folder
 
 
 def finished(out: Path) -> set[str]:
-    """Ids already in the output; a torn last line is cut off."""
-    if not out.exists():
-        return set()
-    done, good = set(), 0
-    data = out.read_bytes()
-    for line in data.splitlines(keepends=True):
-        try:
-            done.add(json.loads(line)["id"])
-        except (ValueError, KeyError):
-            break
-        if not line.endswith(b"\n"):
-            done.discard(json.loads(line)["id"])
-            break
-        good += len(line)
-    if good < len(data):
-        if b"\n" in data[good:].rstrip(b"\n"):
-            raise InputError(
-                f"{out}: unreadable line {data[:good].count(10) + 1} before the end; not a torn "
-                "write"
-            )
-        os.truncate(out, good)
-    return done
+    """Ids already in the output; an unfinished last line is cut off."""
+    try:
+        return {line["id"] for line in repair_lines(out)}
+    except RecordError as error:
+        raise InputError(str(error)) from error
+    except KeyError as error:
+        raise InputError(f"{out}: a line has no {error}") from error
 
 
 def plan(

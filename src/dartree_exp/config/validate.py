@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any
 
 from dartree_exp.budgets.spec import BUDGETS
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
@@ -21,7 +20,7 @@ from dartree_exp.trees.spec import SCORERS
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
 
 
-def check_ranges(config: Any) -> None:
+def check_ranges(config: object) -> None:
     """Raise ConfigError for the first value outside what the schema allows."""
     for key, hint, knob in knobs(type(config)):
         value = attrgetter(key)(config)
@@ -31,7 +30,7 @@ def check_ranges(config: Any) -> None:
                 raise ConfigError(f"{key}={value}: must be {describe(hint, knob)}{hint_at}")
 
 
-def _fits(value: Any, knob: Knob) -> bool:
+def _fits(value: object, knob: Knob) -> bool:
     if isinstance(value, str):
         return not knob.allowed or value in knob.allowed
     if isinstance(value, bool) or not isinstance(value, int | float):

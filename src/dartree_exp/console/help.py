@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from dartree_exp.config import Config, compose
 from dartree_exp.config.composition import first_comment, groups, hydra_groups
@@ -129,7 +128,7 @@ def _entry(left: str, right: str) -> list[str]:
     return [left, *lines]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "null" if value is None else str(value)

@@ -36,21 +36,22 @@ class CheckpointError(UserError, ValueError):
     """
 
 
-def check_size(key: str, value: Any) -> None:
+def check_size(key: str, value: object) -> None:
     """Raise CheckpointError unless a size of SIZES is an integer from 1 to its largest value."""
-    check_integer(key, value)
-    if value < 1:
+    size = check_integer(key, value)
+    if size < 1:
         raise CheckpointError(f"{key} = {shown(value)}: must be at least 1")
-    if value > SIZES[key]:
+    if size > SIZES[key]:
         raise CheckpointError(f"{key} = {shown(value)}: must be at most {SIZES[key]}")
 
 
-def check_integer(key: str, value: Any) -> None:
+def check_integer(key: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise CheckpointError(f"{key} = {shown(value)}: must be an integer")
+    return value
 
 
-def positive(key: str, value: Any) -> float:
+def positive(key: str, value: object) -> float:
     """A finite number above 0. Raises CheckpointError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise CheckpointError(f"{key} = {shown(value)}: must be a positive number")
@@ -60,7 +61,7 @@ def positive(key: str, value: Any) -> float:
         raise CheckpointError(f"{key} = {shown(value)}: must be a positive number") from None
 
 
-def flag(key: str, value: Any) -> bool:
+def flag(key: str, value: object) -> bool:
     """true or false; null is false. Raises CheckpointError."""
     if value is not None and not isinstance(value, bool):
         raise CheckpointError(f"{key} = {shown(value)}: must be true or false")
@@ -85,7 +86,7 @@ def texts(raw: dict[str, Any], key: str) -> list[str]:
     return value or []
 
 
-def integers(key: str, value: Any) -> tuple[int, ...]:
+def integers(key: str, value: object) -> tuple[int, ...]:
     """A list of integers. Raises CheckpointError."""
     if not isinstance(value, list) or not all(
         isinstance(i, int) and not isinstance(i, bool) for i in value
@@ -94,7 +95,7 @@ def integers(key: str, value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """The value as it stands in a message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -9,8 +9,6 @@ sum in another order differs by 1e-16, which the rounding to bfloat16 hides.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
@@ -28,7 +26,7 @@ def row_invariant_attention(
     attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[Tensor, None]:
     """The library's attention interface: query [1, heads, n, d], key and value [1, kv_heads, L, d].
 

@@ -26,6 +26,8 @@ class _Layer(CacheLayerMixin):
 
     is_sliding = False
     is_croppable = False
+    keys: Tensor  # not None as in the library: the storage exists from the start
+    values: Tensor
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         super().__init__()
@@ -35,7 +37,7 @@ class _Layer(CacheLayerMixin):
         self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the storage exists from the start."""
+        """Nothing to do."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object):
         """Write the new rows in place and return views of the filled part, each [1, kv_heads,
@@ -88,7 +90,7 @@ class TargetCache:
             (layers, 2, 1, kv_heads, capacity, head_dim), dtype=dtype, device=device
         )
         self._layers = [_Layer(self._storage[i, 0], self._storage[i, 1]) for i in range(layers)]
-        self.library = Cache(layers=self._layers)
+        self.library = Cache(layers=[*self._layers])
 
     @property
     def length(self) -> int:

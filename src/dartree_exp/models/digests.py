@@ -91,7 +91,7 @@ def _read() -> dict[str, list[Any]]:
     )
 
 
-def _is_entry(entry: Any) -> bool:
+def _is_entry(entry: object) -> bool:
     return (
         isinstance(entry, list)
         and [type(part) for part in entry] == [int, int, int, str]

@@ -180,10 +180,10 @@ def _check_shapes_of_values(path: Path, config: dict[str, Any]) -> None:
         raise UserError(f"{path}: model_type = {_short(config['model_type'])}: must be a name")
 
 
-def _is_positive(value: Any) -> bool:
+def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -103,7 +103,7 @@ def _skip(text: str, at: int) -> int:
     return space.end()
 
 
-def _object(row: Any, place: str) -> Row:
+def _object(row: object, place: str) -> Row:
     if not isinstance(row, dict):
         raise UserError(f"{place}: not a JSON object")
     return row

@@ -60,7 +60,7 @@ def category(row: Mapping[str, Any], benchmark: str) -> str:
     return text_of(row, "category") if _given(row.get("category")) else benchmark
 
 
-def _given(value: Any) -> bool:
+def _given(value: object) -> bool:
     return value is not None and not (isinstance(value, str) and not value.strip())
 
 

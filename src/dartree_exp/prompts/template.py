@@ -74,7 +74,7 @@ def value_of(row: Mapping[str, Any], name: str) -> Any:
     return row[name]
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """What a JSON value is, in words: `null`, `a list`, `true`, `a number`."""
     if value is None:
         return "null"

@@ -13,8 +13,8 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from dartree_exp.records.schema import RecordError
 
@@ -135,10 +135,10 @@ def _meaning(error: OSError, path: Path) -> str:
 
 
 @contextmanager
-def opened(path: Path, flags: int) -> Iterator[Any]:
+def opened(path: Path, flags: int) -> Iterator[FileIO]:
     """An unbuffered binary file; ELOOP where `path` is a symbolic link."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    with open(descriptor, "r+b" if flags & os.O_RDWR else "wb", buffering=0) as file:
+    with FileIO(descriptor, "r+" if flags & os.O_RDWR else "w") as file:
         yield file
 
 

@@ -40,7 +40,7 @@ class SharedBaseline:
         stored = self._publish(place, {name: value}, lambda: self._read(place, {name}))
         return int(stored[name])
 
-    def under(self, **conditions: Any) -> SharedBaseline:
+    def under(self, **conditions: object) -> SharedBaseline:
         """The same for runs that share these conditions as well, such as a number of threads."""
         other = copy(self)
         other._folder = self._root / hash_of({**self._made_with, **conditions})

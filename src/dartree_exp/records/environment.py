@@ -166,7 +166,7 @@ def load_average() -> float | None:
         return None
 
 
-def overload(load: Any) -> str | None:
+def overload(load: object) -> str | None:
     """ "load 7 on 2 cores" where a record's `load` says that more wanted to run than could, else
     None.
 
@@ -261,5 +261,5 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,8 +7,9 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dartree_exp.records.atomic import explained, opened, replaced, sync, sync_folder
 from dartree_exp.records.schema import RecordError
@@ -16,7 +17,7 @@ from dartree_exp.records.schema import RecordError
 HASH_DIGITS = 12
 
 
-def dump_json(value: Any, indent: int | None = None) -> str:
+def dump_json(value: object, indent: int | None = None) -> str:
     """Strict JSON: NaN, infinities and values JSON does not know raise RecordError instead of being
     written.
     """
@@ -39,7 +40,7 @@ def write_atomic(path: Path, text: str) -> None:
         _write(file, data)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """`write_atomic` of indented JSON."""
     write_atomic(path, dump_json(value, indent=2) + "\n")
 
@@ -60,7 +61,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def encode_lines(values: Iterable[Any]) -> bytes:
+def encode_lines(values: Iterable[object]) -> bytes:
     """JSON lines, one a value; RecordError as `dump_json`."""
     return _utf8("".join(dump_json(value) + "\n" for value in values))
 
@@ -110,7 +111,7 @@ def repair_lines(path: Path) -> list[dict[str, Any]]:
     return values
 
 
-def _write(file: Any, data: bytes) -> None:
+def _write(file: FileIO, data: bytes) -> None:
     """All of `data` to an unbuffered file."""
     rest = memoryview(data)
     while rest:
@@ -155,5 +156,5 @@ def _parse_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")

@@ -87,7 +87,7 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def refuse_surrogates(text: str, value: Any) -> None:
+def refuse_surrogates(text: str, value: object) -> None:
     """Raise ValueError where the value parsed from `text` holds half a surrogate pair."""
     if "\\ud" not in text.lower():
         return

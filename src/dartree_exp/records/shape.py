@@ -13,12 +13,12 @@ LARGEST = 2**63
 
 
 @cache
-def field_checks(record: Any) -> dict[str, Callable[[Any], bool]]:
+def field_checks(record: type) -> dict[str, Callable[[object], bool]]:
     """Field name -> whether a value may stand there, for a dataclass of plain types."""
     return {name: check(hint) for name, hint in get_type_hints(record).items()}
 
 
-def check(hint: Any) -> Callable[[Any], bool]:
+def check(hint: Any) -> Callable[[object], bool]:
     """Whether a value is of a type: str, bool, int, float, None, Any, and lists, dicts (of str
     keys) and unions of them.
 
@@ -37,9 +37,14 @@ def check(hint: Any) -> Callable[[Any], bool]:
     if hint is Any:
         return lambda value: True
     if hint is int:
-        return lambda value: type(value) is int and -LARGEST < value < LARGEST
+        return lambda value: (
+            isinstance(value, int) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+        )
     if hint is float:
         return lambda value: (
-            type(value) in (int, float) and -LARGEST < value < LARGEST and math.isfinite(value)
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and -LARGEST < value < LARGEST
+            and math.isfinite(value)
         )
     return lambda value: isinstance(value, hint)

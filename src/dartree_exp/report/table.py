@@ -118,7 +118,7 @@ class Table:
         return out.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay
     numbers.
     """

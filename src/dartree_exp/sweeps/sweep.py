@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -61,11 +60,11 @@ class SweepFolder(Callback):
     path: Path | None = None
     points = 0
 
-    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+    def on_run_start(self, config: DictConfig, **kwargs: object) -> None:
         """Exit with status 2 where a file set what Hydra must not do here."""
         _check_hydra(config)
 
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+    def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
         """Exit with status 2, nothing written, where a point cannot work, unless
         `sweep.check=false`.
 

@@ -66,7 +66,7 @@ def prompt_row(samples: Sequence[SampleRecord]) -> dict[str, float]:
     return {key: value for key, value in {**counts, **own, **so_far}.items() if value is not None}
 
 
-def sample_row(sample: SampleRecord) -> list[Any]:
+def sample_row(sample: SampleRecord) -> list[object]:
     """One line of a table of samples, in the order of SAMPLE_COLUMNS."""
     return [
         *(sample.id, sample.category, sample.turn, sample.repeat, sample.verdict, sample.finish),

@@ -85,7 +85,7 @@ class Guarded:
         """End the run, also after a failure: what was mirrored so far may still arrive."""
         self._try("finish", summary)
 
-    def _try(self, name: str, *arguments: Any) -> None:
+    def _try(self, name: str, *arguments: object) -> None:
         try:
             getattr(self._tracker, name)(*arguments)
         except (

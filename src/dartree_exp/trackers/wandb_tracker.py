@@ -106,12 +106,13 @@ class WandbTracker:
 
     def _media(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """The table of samples, and the histogram of acceptance lengths where there was a round."""
+        import numpy as np
         import wandb
 
         media: dict[str, Any] = {
             "samples": wandb.Table(list(SAMPLE_COLUMNS), list(map(sample_row, self._samples)))
         }
         if summary["acceptance_histogram"]:
-            bins = histogram_bins(summary["acceptance_histogram"])
-            media["acceptance_length"] = wandb.Histogram(np_histogram=bins)
+            counts, edges = map(np.array, histogram_bins(summary["acceptance_histogram"]))
+            media["acceptance_length"] = wandb.Histogram(np_histogram=(counts, edges))
         return media

@@ -97,7 +97,7 @@ def _facts(card: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _target(target: Any) -> str:
+def _target(target: str | dict[str, str]) -> str:
     if isinstance(target, str):
         return f"{target} (named at the export; the run did not record it)"
     source = f", converted from {target['source']}" if target.get("source") else ""

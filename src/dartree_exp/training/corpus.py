@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dartree_exp.training.errors import InputError, first_line
 
@@ -80,7 +79,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise InputError(f"{path}: cannot be read ({reason})") from error
 
 
-def _are_ids(value: Any) -> bool:
+def _are_ids(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(type(i) is int and i >= 0 for i in value)
 
 

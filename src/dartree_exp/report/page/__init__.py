@@ -209,7 +209,7 @@ def _environment(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in lines if value]
 
 
-def _script_json(value: Any) -> str:
+def _script_json(value: object) -> str:
     """JSON that may stand inside a script element: no text in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return (

@@ -256,6 +256,12 @@ def test_each_deviation_from_a_preset_loses_its_name_unless_the_setting_is_free(
     assert seen[True] > 20 and (seen[False] > 5 or not terms)
 
 
+def test_a_verifier_of_another_kind_is_in_the_name() -> None:
+    config = compose()
+    config.verify.name = "typical"
+    assert method_name(config) == "domino+pruned(conditional)+typical"
+
+
 def test_every_knob_that_a_published_method_reads_is_fixed_or_free() -> None:
     for tree in TREES.values():
         for method, terms in tree.published.items():

@@ -97,13 +97,14 @@ def test_a_checkpoint_with_the_head_is_read(tmp_path: Path) -> None:
 
 def test_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WITH_LAB, "--help"]) == 0
-    page = capsys.readouterr().out
+    page = " ".join(capsys.readouterr().out.split())  # lines are wrapped
     for text in (
         "tree.name=tapered",
         "each half as wide as the one above",
         "drafter.head=tanh",
         "squashed Markov head (lab)",
         "A published method of the lab's. [budget, depth, candidates]",
+        "[true or false; read by heap, fixed, pruned, tapered]",
         "one of chain, heap, fixed, pruned, pool, frontier, tapered",
     ):
         assert text in page

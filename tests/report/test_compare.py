@@ -178,6 +178,12 @@ def test_names_show_what_differs_and_nothing_else(tmp_path):
     assert hidden == ["decoding.seed"]
     names, _ = named(*({"budget": b, "tree__width": w} for b in (16, 64) for w in (4, 8)))
     assert names[3] == "dartree_pruned tree.budget=64 tree.width=8" and len(set(names)) == 4
+    unread = [{"tree__width": w, "tree__beta": b} for w, b in ((4, -0.1), (8, -0.2))]
+    names, _ = named(*({"method": "x+pool(static)", "tree__name": "pool", **s} for s in unread))
+    assert names == ["x+pool(static) tree.width=4", "x+pool(static) tree.width=8"]
+    unread = [{"tree__width": w, "tree__candidates": k} for w, k in ((4, 32), (8, 64))]
+    names, _ = named(*({"method": "dflash", "tree__name": "chain", **s} for s in unread))
+    assert names == ["dflash tree.candidates=32", "dflash tree.candidates=64"]
     names, _ = named({}, {})
     assert len(set(names)) == 2 and names[0].startswith("dartree_pruned ")
 

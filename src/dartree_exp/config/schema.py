@@ -111,13 +111,12 @@ class TreeConfig:
     )
     budget: int = knob("B: non-root nodes sent to verification per round", low=0, high=MOST_NODES)
     width: int | None = knob(
-        "W: nodes kept per depth while building (pruned), or expanded (pool, frontier); null: the "
-        "budget",
+        "W: nodes kept, or expanded, per depth while building; null: the budget",
         low=1,
         high=MOST_NODES,
     )
     beta: float = knob(
-        "depth bonus per level: when pruning (pruned), or of the entry to pop next (heap)", high=0.0
+        "depth bonus per level, of the nodes to keep or of the entry to pop next", high=0.0
     )
     candidates: int | str = knob(
         "K: token ids considered per depth; all: the whole vocabulary", allowed=("all",), low=1
@@ -139,7 +138,7 @@ class TreeConfig:
     )
     draft_sampling: str = knob(
         "drafts at temperature > 0: argmax, or as Domino's release, uncorrected depths drawn at "
-        "the target's T (chain)",
+        "the target's T",
         allowed=("argmax", "release"),
     )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
@@ -151,7 +150,7 @@ class BudgetConfig:
 
     name: str = knob("budget policy", allowed=BUDGETS)
     threshold: float = knob(
-        "a path ends before its first draft with less confidence; 0: off (confidence)",
+        "a path ends before its first draft with less confidence; 0: off",
         low=0.0,
         high=1.0,
     )

@@ -114,8 +114,18 @@ def _keys(config: Config, only: tuple[str, ...] = ()) -> list[str]:
         # Two settings are filled in when a configuration is checked; what conf/ says is null.
         value = None if key in ("tree.scoring", "method") else attrgetter(key)(config)
         setting = f"{key}={_shown(value)}" if not isinstance(value, dict) else f"{key}.NAME"
-        lines += _entry(f"  {setting}", f"{knob.meaning} [{describe(hint, knob)}]")
+        lines += _entry(f"  {setting}", f"{knob.meaning} [{describe(hint, knob)}{_readers(key)}]")
     return lines
+
+
+def _readers(key: str) -> str:
+    """Which parts read a setting, where not all of a kind do."""
+    group, _, name = key.partition(".")
+    for parts in KINDS.values():
+        readers = [spec.name for spec in parts.values() if name in spec.reads]
+        if parts.kind.startswith(f"{group}.") and 0 < len(readers) < len(parts):
+            return f"; read by {', '.join(readers)}"
+    return ""
 
 
 def _entry(left: str, right: str) -> list[str]:

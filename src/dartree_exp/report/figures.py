@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dartree_exp.config.unread import unread
 from dartree_exp.console.printable import printable_line
 from dartree_exp.metrics.clock import STAGES
 from dartree_exp.metrics.measures import Metric, prompt_units, ratio, stage_milliseconds
@@ -124,7 +125,7 @@ def _grids(group: Group) -> Iterator[Plot]:
     cells: dict[tuple[tuple[str, str], ...], dict[tuple[float, float], Run]] = defaultdict(dict)
     for run in group.runs:
         width, budget = (footer.setting(run.config, f"tree.{name}") for name in ("width", "budget"))
-        if run.state == "FAILED" or footer.setting(run.config, "tree.name") != "pruned":
+        if run.state == "FAILED" or "tree.width" in unread(run.config):
             continue
         if width is not None and budget is not None:
             rest = {

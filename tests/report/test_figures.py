@@ -11,10 +11,11 @@ from dartree_exp.metrics.stats import Estimate
 from dartree_exp.records import RoundRecord, Run
 from dartree_exp.report.__main__ import main
 from dartree_exp.report.compare import in_order
-from dartree_exp.report.figures import branch_estimates, plots, survival_estimates
+from dartree_exp.report.figures import plots
 from dartree_exp.report.plots.curves import Curve, curves, heat_map
 from dartree_exp.report.plots.rounds import stage_bars
 from dartree_exp.report.plots.style import COLOURS, svg
+from dartree_exp.report.shares import branch_estimates, survival_estimates
 from sample_records import mini_run, recorded_run, sample, write_run
 
 

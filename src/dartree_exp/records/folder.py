@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 import traceback
 from collections.abc import Iterable, Mapping
@@ -39,7 +38,7 @@ from dartree_exp.records.layout import (
     sizes,
 )
 from dartree_exp.records.lock import FolderLock
-from dartree_exp.records.resume import refuse_other_inputs, repair
+from dartree_exp.records.resume import begun, lost_note, refuse_other_inputs, repair
 from dartree_exp.records.schema import RecordError, RoundRecord, SampleRecord, read_samples
 from dartree_exp.records.stamps import stamped
 from dartree_exp.records.trees import TreeRecord
@@ -127,14 +126,7 @@ class RunFolder:
                     samples = list(read_samples(iter_lines(path / SAMPLES)))
                     refuse_other_inputs(path, samples, status, inputs or {})
                     return cls(path, lock, status, samples)
-                again = "missing samples and rounds are decoded again"
-                trees = (
-                    f"; {TREES} is not written again for samples that are there: force=true "
-                    "runs again"
-                )
-                notes.append(
-                    f"{path} was done, but {lost}: {again}{trees if TREES in lost else ''}"
-                )
+                notes.append(lost_note(path, lost))
             samples, incomplete = repair(path)
             if incomplete:
                 notes.append(
@@ -143,23 +135,10 @@ class RunFolder:
                 )
             refuse_other_inputs(path, samples, status, inputs or {})
             write_atomic(path / CONFIG, config_yaml)
-            now = time.time()
             folder = cls(
                 path,
                 lock,
-                {
-                    "state": "RUNNING",
-                    "message": "",
-                    "traceback": None,
-                    "config_hash": config_hash,
-                    "inputs": {**(status.get("inputs", {}) if samples else {}), **(inputs or {})},
-                    "prompts": status.get("prompts"),
-                    "started": status.get("started", now),
-                    "resumed": [*status.get("resumed", []), now] if status else [],
-                    "ended": None,
-                    "pid": os.getpid(),
-                    "host": socket.gethostname(),
-                },
+                begun(status, config_hash, inputs or {}, bool(samples)),
                 samples,
                 notes,
             )

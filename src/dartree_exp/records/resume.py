@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -71,3 +74,34 @@ def refuse_other_inputs(
             "them away and runs "
             "again, another sweep.name keeps both"
         )
+
+
+def lost_note(path: Path, lost: str) -> str:
+    """What a run that was done will do about files it has lost."""
+    trees = f"; {TREES} is not written again for samples that are there: force=true runs again"
+    return (
+        f"{path} was done, but {lost}: missing samples and rounds are decoded again"
+        f"{trees if TREES in lost else ''}"
+    )
+
+
+def begun(
+    before: Mapping[str, Any], config_hash: str, inputs: Mapping[str, str], has_samples: bool
+) -> dict[str, Any]:
+    """What status.json says from now on. before: what it said, {} for a new folder; inputs: sha256
+    by role; has_samples: some of the run's samples stay.
+    """
+    now = time.time()
+    return {
+        "state": "RUNNING",
+        "message": "",
+        "traceback": None,
+        "config_hash": config_hash,
+        "inputs": {**(before.get("inputs", {}) if has_samples else {}), **inputs},
+        "prompts": before.get("prompts"),
+        "started": before.get("started", now),
+        "resumed": [*before.get("resumed", []), now] if before else [],
+        "ended": None,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+    }

@@ -14,53 +14,17 @@ from pathlib import Path
 from rich.console import Console
 
 from dartree_exp.console.closed_pipe import survive_closed_pipe
-from dartree_exp.console.printable import printable_line
 from dartree_exp.errors import UserError
 from dartree_exp.records import RecordError, Run, find_runs
-from dartree_exp.records.atomic import explained
-from dartree_exp.records.files import write_atomic
 from dartree_exp.records.reader import is_run_folder
 from dartree_exp.report.compare import comparison, in_order
+from dartree_exp.report.files import Files, complain
 from dartree_exp.report.footer import stamp
 from dartree_exp.report.labels import name_runs
 from dartree_exp.report.latex import latex
 from dartree_exp.report.table import Table
 from dartree_exp.report.tables import run_tables
 from dartree_exp.report.verdicts import lead
-
-
-class Files:
-    """Writes what a report leaves behind. What cannot be written is counted, said in one line at
-    the end, and stops nothing.
-    """
-
-    def __init__(self) -> None:
-        self._refused: list[RecordError] = []
-
-    def write(self, path: Path, text: str) -> bool:
-        """Write a file, and the folder it lies in where that is not there yet; whether it could be
-        written.
-        """
-        try:
-            with explained(path.parent):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, text)
-        except RecordError as error:
-            self._refused.append(error)
-            return False
-        return True
-
-    def conclude(self) -> bool:
-        """Whether something could not be written; it is said here."""
-        if self._refused:
-            count = len(self._refused)
-            files = "a file" if count == 1 else f"{count} files, the first of them"
-            _complain(
-                RecordError(
-                    f"tables are complete above, but could not write {files}: {self._refused[0]}"
-                )
-            )
-        return bool(self._refused)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,12 +67,12 @@ def _main(arguments: Sequence[str] | None) -> int:
                     files.write(folder / "comparison.tex", latex(compared))
                 tables += compared
         except UserError as error:
-            failed = _complain(error)
+            failed = complain(error)
     for request in _requests(options, files, console, loose, found, tables, arguments):
         try:
             request()
         except UserError as error:  # one that fails does not take the others with it
-            failed = _complain(error)
+            failed = complain(error)
     return 2 if files.conclude() or failed else 0
 
 
@@ -186,7 +150,7 @@ def _readable(folder: Path) -> tuple[list[Run], bool]:
     good, bad = [], False
     for run in find_runs(folder):
         if run.unreadable:
-            bad = _complain(RecordError(run.unreadable))
+            bad = complain(RecordError(run.unreadable))
         else:
             good.append(run)
     return good, bad
@@ -203,7 +167,7 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
             )
         print_tree(console, *find_tree(runs[0], place))
     except UserError as error:
-        _complain(error)
+        complain(error)
         return 2
     return 0
 
@@ -305,11 +269,6 @@ def _save_wandb_report(runs: Sequence[Run], address: str) -> None:
     }
     note = ". ".join([lead(done, names)[0], *stamp(done)])
     print(save_comparison_report(done[0].path.parent.name, summaries, project, entity, note))
-
-
-def _complain(error: UserError) -> bool:
-    print(f"error: {printable_line(error)}", file=sys.stderr)
-    return True
 
 
 if __name__ == "__main__":

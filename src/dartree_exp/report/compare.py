@@ -22,8 +22,10 @@ from dartree_exp.records import RecordError, Run, SampleRecord
 from dartree_exp.records.files import write_atomic
 from dartree_exp.report import caveats, claims, footer, verdicts
 from dartree_exp.report.baseline import baselines
-from dartree_exp.report.labels import Group, group_runs, method_names
-from dartree_exp.report.table import NONE, Cell, Table, interval, lines
+from dartree_exp.report.cells import name_cell, of_category, paired_cell, title
+from dartree_exp.report.labels import Group, group_runs
+from dartree_exp.report.overview import by_category, overview
+from dartree_exp.report.table import Cell, Table, interval
 from dartree_exp.report.tables import also, method_of
 
 HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
@@ -58,14 +60,14 @@ def comparison(
     refuse_lossy_beside_exact(runs)
     groups = group_runs(runs)
     bases = baselines(groups, baseline)
-    tables = [_overview(groups)] if len(groups) > 1 else []
+    tables = [overview(groups)] if len(groups) > 1 else []
     everything: list[Sequence[Cell]] = []
     for group, base in zip(groups, bases, strict=True):
         categories = _categories(group)
         tables.append(_overall(group, base))
         everything += [_settled(group, row) for row in tables[-1].rows]
         if len(categories) > 1:
-            tables.append(_by_category(group, categories))
+            tables.append(by_category(group, categories))
             for category in categories:
                 everything += [_settled(group, row) for row in _rows(group, base, category)]
 
@@ -169,7 +171,7 @@ def _row(
         "speedup_ratio", samples, reference, "speedup", as_ratio=True, comparable=fair
     )
     return [
-        _name(name, run, category),
+        name_cell(name, run, category),
         Cell(str(numbers["n"]), {"n": numbers["n"], "turns": numbers["turns"]}),
         interval("tau_macro", estimate(samples, "tau_macro").to_dict()),
         paired_cell("tau_difference", samples, reference, "tau_macro", as_ratio=False),
@@ -189,104 +191,6 @@ def _settled(group: Group, row: Sequence[Cell]) -> Sequence[Cell]:
     return [replace(row[0], values={**row[0].values, "settings": group.title}), *row[1:]]
 
 
-def _name(name: str, run: Run, category: str) -> Cell:
-    """The run's name, with its state where that is not DONE."""
-    unlike = "incomplete" if caveats.is_incomplete(run) else run.state
-    shown = name if unlike == "DONE" else f"{name} ({unlike})"
-    values = {"run": name, "folder": run.path.name, "state": run.state, "category": category}
-    return Cell(shown.replace(" ", "\n"), values, shown)
-
-
-def paired_cell(
-    key: str,
-    samples: Sequence[SampleRecord],
-    reference: Sequence[SampleRecord] | None,
-    metric: str,
-    as_ratio: bool,
-    comparable: bool = True,
-) -> Cell:
-    """Difference or ratio against the baseline; says how many prompts both runs share where it is
-    not all of them.
-    """
-    if reference is None:
-        return Cell("baseline")
-    paired = paired_difference(samples, reference, metric, as_ratio=as_ratio, comparable=comparable)
-    cell = interval(key, paired.estimate.to_dict(), sign=not as_ratio)
-    values = {**cell.values, f"{key}_n": paired.n, f"{key}_separable": paired.separable}
-    if paired.n in (0, counts(samples)["n"]):
-        return replace(cell, values=values)
-    return lines(replace(cell, values=values), f"n = {paired.n}")
-
-
-def _by_category(group: Group, categories: Sequence[str]) -> Table:
-    rows = [[_name(name, run, "")] for name, run in zip(group.names, group.runs, strict=True)]
-    for column, category in enumerate(categories, start=1):
-        samples = [of_category(run.samples, category) for run in group.runs]
-        for row, chosen in zip(rows, samples, strict=True):
-            row.append(
-                _counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen)
-            )
-        claims.mark_best(rows, column, group.runs, samples, "tau_macro")
-    notes = [*footer.stamp(group.runs), claims.BEST, *footer.definitions("tau_macro")]
-    said = verdicts.lead(group.runs, group.names)
-    return Table(
-        title("tau macro by category", group), ["run", *categories], rows, notes, frozenset(), *said
-    )
-
-
-def _overview(groups: Sequence[Group]) -> Table:
-    """Methods against settings: tau and speedup of each, as the papers' main tables."""
-    names = method_names([run for group in groups for run in group.runs])
-    rows = {name: [Cell(name.replace(" ", "\n"), {"run": name}, name)] for name in names.values()}
-    for column, group in enumerate(groups, start=1):
-        for row in rows.values():
-            row.append(Cell(NONE))
-        for run in group.runs:
-            tau, speedup = (estimate(run.samples, metric) for metric in ("tau_macro", "speedup"))
-            shown = [
-                f"{x.value:.2f}{unit}" if x.value is not None else NONE
-                for x, unit in ((tau, ""), (speedup, "×"))
-            ]
-            values = {"tau_macro": tau.value, "speedup": speedup.value}
-            cell = caveats.timed(run, Cell("\n".join(shown), values, " / ".join(shown)))
-            rows[names[run.path]][column] = _counted(cell, run.samples)
-        marked = [rows[names[run.path]] for run in group.runs]
-        claims.mark_best(
-            marked, column, group.runs, [run.samples for run in group.runs], "tau_macro"
-        )
-    everyone = [run for group in groups for run in group.runs]
-    notes = [
-        *caveats.of_all(everyone, [names[run.path] for run in everyone]),
-        "tau macro, then speedup; intervals in the tables below; bold: the best tau, by the rule "
-        "given there",
-        *footer.stamp(everyone),
-        *footer.definitions("tau_macro", "speedup"),
-    ]
-    headers = ["run", *(g.title.replace(" ", "\n") for g in groups)]
-    runs = [(run, f"{names[run.path]}, {group.title}") for group in groups for run in group.runs]
-    said = verdicts.lead([run for run, _ in runs], [name for _, name in runs])
-    return Table("overview", headers, list(rows.values()), notes, frozenset(), *said)
-
-
-def _counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:
-    """The cell with n beside it, and how many outputs loop or ended at the cap: both flatter
-    tau.
-    """
-    numbers = counts(samples)
-    said = [f"n = {numbers['n']}"]
-    said += [
-        f"{numbers[key]} {word}"
-        for key, word in (("degenerate", "looping"), ("capped", "capped"))
-        if numbers[key]
-    ]
-    return lines(cell, *said)
-
-
-def title(what: str, group: Group) -> str:
-    """A table's title, with what sets its group apart."""
-    return f"{what}: {group.title}" if group.title else what
-
-
 def _warnings(group: Group, mismatched: int) -> list[str]:
     notes = []
     if group.hidden:
@@ -297,11 +201,6 @@ def _warnings(group: Group, mismatched: int) -> list[str]:
             "differences leave them out"
         )
     return notes
-
-
-def of_category(samples: Sequence[SampleRecord], category: str) -> list[SampleRecord]:
-    """The samples of a category; of every one for "all"."""
-    return [s for s in samples if category in ("all", s.category)]
 
 
 def _categories(group: Group) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,12 @@ import numpy as np
 from dartree_exp.config.unread import unread
 from dartree_exp.console.printable import printable_line
 from dartree_exp.metrics.clock import STAGES
-from dartree_exp.metrics.measures import Metric, prompt_units, ratio, stage_milliseconds
-from dartree_exp.metrics.stats import Estimate, bootstrap, estimate
+from dartree_exp.metrics.measures import prompt_units, stage_milliseconds
+from dartree_exp.metrics.stats import Estimate, estimate
 from dartree_exp.records import RoundRecord, Run, SampleRecord
 from dartree_exp.report import caveats, claims, footer
 from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
+from dartree_exp.report.shares import branch_estimates, survival_estimates
 from dartree_exp.report.tables import method_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ KNOBS = {
 }
 NUMBERS = {"tau_macro": "tau macro, tokens per round", "speedup": "speedup, × plain decoding"}
 MOST_SERIES = 8  # per plot of one line a run; above, the runs of a method are drawn together
-MOST_PLACES = 8  # of the bars by branch rank
 
 
 @dataclass(frozen=True)
@@ -255,53 +255,3 @@ def _per_line(runs: Sequence[Run]) -> tuple[dict[str, list[SampleRecord]], str]:
 
 def _stage_times(samples: Sequence[SampleRecord]) -> dict[str, float]:
     return {stage: estimate(samples, stage_milliseconds(stage)).value or 0.0 for stage in STAGES}
-
-
-def survival_estimates(samples: Sequence[SampleRecord]) -> list[Estimate]:
-    """Pr(L >= d) of the acceptance length for d = 1, 2, ... up to the longest seen, with intervals
-    over prompts.
-    """
-
-    def at(d: int) -> Metric:
-        def columns(s: SampleRecord) -> tuple[float, ...] | None:
-            return (
-                (sum(n >= d for n in s.acceptance_lengths), s.rounds)
-                if s.error is None and s.rounds
-                else None
-            )
-
-        return Metric(
-            f"survival_{d}", f"share of rounds that advanced at least {d}", columns, _quotient
-        )
-
-    longest = max((n for s in samples if s.error is None for n in s.acceptance_lengths), default=0)
-    return [estimate(samples, at(d)) for d in range(1, longest + 1)]
-
-
-def branch_estimates(
-    rounds: Sequence[RoundRecord], units: Mapping[str, str], most: int = MOST_PLACES
-) -> list[Estimate]:
-    """By place among siblings: nodes accepted / nodes offered below the accepted path, with
-    intervals over prompts.
-
-    Rounds of older records, which do not say it, are left out. A node is offered where its parent
-    was reached. units: `metrics.prompt_units` of the samples.
-    """
-    tables: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((most, 2)))
-    for r in rounds:
-        if r.accepted_places is None or r.path_children is None:
-            continue
-        for place in r.accepted_places:
-            if place < most:
-                tables[units[r.id]][place, 0] += 1
-        for children in r.path_children:
-            tables[units[r.id]][: min(children, most), 1] += 1
-    if not tables:
-        return []
-    stacked = np.stack(list(tables.values()))  # [P, places, 2]
-    offered = stacked[:, :, 1].sum(0) > 0
-    return [bootstrap(stacked[:, place], _quotient) for place in range(most) if offered[place]]
-
-
-def _quotient(sums: np.ndarray) -> np.ndarray:
-    return ratio(sums[..., 0], sums[..., 1])

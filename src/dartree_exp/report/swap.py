@@ -12,7 +12,8 @@ from pathlib import Path
 from dartree_exp.metrics.stats import LEVEL, TOO_FEW
 from dartree_exp.records import RecordError, Run
 from dartree_exp.report import caveats, claims, footer, verdicts
-from dartree_exp.report.compare import in_order, paired_cell, refuse_lossy_beside_exact, title
+from dartree_exp.report.cells import paired_cell, title
+from dartree_exp.report.compare import in_order, refuse_lossy_beside_exact
 from dartree_exp.report.labels import Group, compared, group_runs
 from dartree_exp.report.table import Cell, Table
 from dartree_exp.report.tables import method_of

@@ -98,3 +98,16 @@ def head_alone(make_parts: Callable, tmp_path: Path) -> Callable[..., tuple[Path
         return tmp_path / "alone", tmp_path / "shared", target
 
     return make
+
+
+@pytest.fixture
+def saved(make_parts: Callable, tmp_path: Path) -> Callable[..., tuple[Path, Any]]:
+    """A saved random checkpoint and the target it fits."""
+
+    def make(vocab_ids: torch.Tensor | None = None, **changes: Any) -> tuple[Path, Any]:
+        backbone, head, target = make_parts(**changes)
+        folder = tmp_path / "drafter"
+        save_drafter(folder, backbone, head, vocab_ids)
+        return folder, target
+
+    return make

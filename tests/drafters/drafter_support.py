@@ -1,8 +1,13 @@
 """A target reduced to what drafters read of it, and what the golden tests of the heads share."""
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dartree_exp.drafters.block import Block
@@ -66,3 +71,17 @@ def greedy_chain(head: Head, block: Block, root: int, k: int | None) -> tuple[li
         chain.append(int(token))
         state = head.advance(prepared, state, depth, torch.tensor([0]), token[None])
     return chain, torch.stack(rows)
+
+
+def edit_config(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a checkpoint's config.json in place."""
+    raw = json.loads((folder / "config.json").read_text())
+    change(raw)
+    (folder / "config.json").write_text(json.dumps(raw))
+
+
+def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    """Change a checkpoint's tensors in place."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")

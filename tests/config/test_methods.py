@@ -1,6 +1,4 @@
-"""Presets: each sets what its published method needs, yields to the command line, and bears a true
-name.
-"""
+"""Published names: earned by the published settings and lost by any other."""
 
 import copy
 import math
@@ -15,148 +13,12 @@ import pytest
 
 from dartree_exp.config import Config, compose, config_hash
 from dartree_exp.config.composition import composed
+from dartree_exp.config.knob import Knob
 from dartree_exp.config.knobs import knobs
 from dartree_exp.config.load import load_config
 from dartree_exp.config.methods import known_methods, method_name
-from dartree_exp.config.schema import Knob
 from dartree_exp.config.unread import unread
 from dartree_exp.trees.spec import SCORERS, TREES, Published, SameAs
-
-# drafter, tree, scoring, candidates, children, child_order, normalise, narrow_by_budget,
-# candidates_follow_budget
-PRESETS = {
-    "dflash": ("dflash", "chain", "marginal", 64, None, "base", "vocab", False, False),
-    "ddtree": ("dflash", "heap", "marginal", 64, None, "base", "vocab", False, True),
-    "domino": ("domino", "chain", "conditional", "all", None, "base", "vocab", False, False),
-    "dominotree": (
-        "domino",
-        "heap",
-        "conditional",
-        64,
-        8,
-        "corrected",
-        "vocab_on_prefix",
-        False,
-        False,
-    ),
-    "heap_sequential": (
-        "domino",
-        "heap",
-        "conditional",
-        64,
-        None,
-        "base",
-        "candidates",
-        True,
-        False,
-    ),
-    "chain_ddtree": ("domino", "heap", "static", 64, None, "base", "vocab", False, True),
-    "dartree_fixed": (
-        "domino",
-        "fixed",
-        "conditional",
-        64,
-        None,
-        "base",
-        "candidates",
-        True,
-        False,
-    ),
-    "dartree_pruned": (
-        "domino",
-        "pruned",
-        "conditional",
-        64,
-        None,
-        "base",
-        "candidates",
-        True,
-        False,
-    ),
-    "pctree": ("dspark", "pool", "conditional", "all", 4, "base", "vocab", False, False),
-    "dominotree_frontier": (
-        "domino",
-        "frontier",
-        "conditional",
-        64,
-        8,
-        "base",
-        "vocab_on_prefix",
-        False,
-        False,
-    ),
-    "dspark": ("dspark", "chain", "conditional", "all", None, "base", "vocab", False, False),
-    "dartree_dspark": (
-        "dspark",
-        "pruned",
-        "conditional",
-        64,
-        None,
-        "base",
-        "candidates",
-        True,
-        False,
-    ),
-}
-
-
-def parts(config: Config) -> tuple[object, ...]:
-    tree = config.tree
-    return (
-        config.drafter.name,
-        tree.name,
-        tree.scoring,
-        tree.candidates,
-        tree.children,
-        tree.child_order,
-        tree.normalise,
-        tree.narrow_by_budget,
-        tree.candidates_follow_budget,
-    )
-
-
-@pytest.mark.parametrize("method", PRESETS)
-def test_a_preset_is_its_published_method(method: str) -> None:
-    config = compose([f"+method={method}"])
-    assert parts(config) == PRESETS[method]
-    assert config.method == method
-    widths = {"pctree": 4, "dominotree_frontier": None}
-    budget = 16 if method.startswith("dominotree") else 64
-    beta = 0 if method in ("ddtree", "dominotree") else -0.2
-    assert (config.tree.budget, config.tree.width, config.tree.beta) == (
-        budget,
-        widths.get(method, 12),
-        beta,
-    )
-    assert config.tree.draft_sampling == "argmax"
-
-
-@pytest.mark.parametrize("typed", [[], ["tree.beta=-0.1"]])
-def test_table_2_compares_the_construction_alone(typed: list[str]) -> None:
-    trees = [
-        compose([f"method={name}", *typed]).tree
-        for name in ("heap_sequential", "chain_ddtree", "dartree_pruned")
-    ]
-    assert {(tree.beta, tree.budget) for tree in trees} == {(-0.1 if typed else -0.2, 64)}
-
-
-def test_every_method_has_a_preset() -> None:
-    assert {*PRESETS, "ar"} == set(known_methods())
-    assert compose(["method=ar"]).method == "ar"
-
-
-def test_the_default_is_dartree_pruned() -> None:
-    assert compose() == compose(["method=dartree_pruned"])
-
-
-def test_with_and_without_plus_are_the_same() -> None:
-    assert compose(["+method=domino"]) == compose(["method=domino"])
-
-
-def test_the_command_line_wins_over_a_preset() -> None:
-    config = compose(["tree.budget=32", "tree.normalise=candidates", "+method=ddtree"])
-    assert (config.tree.budget, config.tree.normalise) == (32, "candidates")
-    assert compose(["+method=ddtree", "drafter=domino"]).drafter.head == "gru"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from dartree_exp.config.schema import METADATA_KEY, Config, Knob
+from dartree_exp.config.knob import METADATA_KEY, Knob
+from dartree_exp.config.schema import Config
 
 
 def knobs(schema: type = Config, prefix: str = "") -> Iterator[tuple[str, Any, Knob]]:

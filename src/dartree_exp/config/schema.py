@@ -6,18 +6,15 @@ A field without default is mandatory: a YAML file of `conf/` (or the command lin
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.config.knob import knob
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
 from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.engines.spec import ENGINES
 from dartree_exp.trees.spec import SCORERS, TREES
 from dartree_exp.verify.spec import VERIFIERS
-
-METADATA_KEY = "knob"
 
 OBJECTIVES = (
     "tau_macro",
@@ -31,35 +28,6 @@ MOST_NODES = 16_384  # of a tree: the mask over their rows alone takes 1 GiB in 
 MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
 MOST_DRAFTS = 1024  # of a scripted drafter
-
-
-@dataclass(frozen=True)
-class Knob:
-    """What a setting means and which values it takes: the `allowed` names, or finite numbers
-    between the bounds.
-
-    low <= x <= high and x > above; for a list, the same holds for each of its elements. escapes:
-    `\\n` and `\\t` typed on the command line are a newline and a tab.
-    """
-
-    meaning: str
-    allowed: Collection[str] = ()
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    escapes: bool = False
-
-
-def knob(
-    meaning: str,
-    allowed: Collection[str] = (),
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    escapes: bool = False,
-) -> Any:
-    """A mandatory dataclass field that carries its `Knob`."""
-    return field(metadata={METADATA_KEY: Knob(meaning, allowed, low, high, above, escapes)})
 
 
 @dataclass(kw_only=True)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.config.knob import Knob
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
-from dartree_exp.config.schema import Config, Knob
+from dartree_exp.config.schema import Config
 from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD, drafters_with
 from dartree_exp.drafters.spec import FAMILIES, SEEDED
 from dartree_exp.errors import ConfigError

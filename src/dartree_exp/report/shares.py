@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dartree_exp.metrics.measures import Metric, ratio
 from dartree_exp.metrics.stats import Estimate, bootstrap, estimate
 from dartree_exp.records import RoundRecord, SampleRecord
-
-if TYPE_CHECKING:
-    pass
-
 
 MOST_PLACES = 8  # of the bars by branch rank
 

@@ -9,13 +9,12 @@ target ids that the drafting softmax is restricted to.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dartree_exp.drafters.dflash.backbone_ref import BackboneRef, reference_in
 from dartree_exp.drafters.dflash.config import (
@@ -26,12 +25,22 @@ from dartree_exp.drafters.dflash.config import (
     read_config,
     read_json,
 )
+from dartree_exp.drafters.dflash.contents import (
+    EMBED,
+    LM_HEAD,
+    Parts,
+    fresh,
+    prefixed,
+    shapes_of,
+    tensors_of,
+    whole,
+)
 from dartree_exp.drafters.dflash.fit import check_tables
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.heads.calibration import read_temperatures
-from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
-from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence
+from dartree_exp.drafters.heads.head import Head
 from dartree_exp.drafters.tensor_files import (
     RESTRICTION,
     check_tensors,
@@ -43,8 +52,6 @@ from dartree_exp.models.weight_files import non_finite
 
 if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
-
-EMBED, LM_HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ def read_checkpoint(
             f"drafter {folder}: {RESTRICTION} marks {vocab_ids.numel()} ids, draft_vocab_size = "
             f"{config.draft_vocab_size}"
         )
-    parts = _fresh(config)
+    parts = fresh(config)
     for prefix, module in parts.prefixed():
         state = {
             key: tensors[prefix + key].to(device=device, dtype=dtype) for key in module.state_dict()
@@ -176,7 +183,7 @@ def save_drafter(
         draft_vocab_size=None if vocab_ids is None else vocab_ids.unique().numel(),
         layout=DEEPSPEC if tables is not None or deepspec else DFLASH,
     )
-    parts = _Parts(backbone, head, confidence)
+    parts = Parts(backbone, head, confidence)
     tensors = parts.tensors() | (
         {} if tables is None else dict(zip((EMBED, LM_HEAD), tables, strict=True))
     )
@@ -187,7 +194,7 @@ def save_drafter(
     if vocab_ids is not None:
         tensors[RESTRICTION] = torch.zeros(config.vocab_size, dtype=torch.bool)
         tensors[RESTRICTION][vocab_ids.cpu()] = True
-    check_tensors(folder, tensors, _whole(config, parts, tables=tables is not None))
+    check_tensors(folder, tensors, whole(config, parts, tables=tables is not None))
     write_tensors(folder, tensors)
     _write_config(folder, config.to_json(), tensors["fc.weight"].dtype)
 
@@ -212,87 +219,32 @@ def save_head(
     reference = BackboneRef.to(place)
     if folder.resolve().parent != place.resolve().parent:
         raise CheckpointError(f"drafter {folder}: must lie beside its backbone {place}")
-    stored = _tensors(_prefixed(head, confidence))
+    stored = tensors_of(prefixed(head, confidence))
     tensors = {key: value.detach().to("cpu", dtype).contiguous() for key, value in stored.items()}
-    fitting = _fresh(replace(read_config(place), head=sizes))
-    check_tensors(folder, tensors, _shapes(_tensors(_prefixed(fitting.head, fitting.confidence))))
+    fitting = fresh(replace(read_config(place), head=sizes))
+    check_tensors(
+        folder, tensors, shapes_of(tensors_of(prefixed(fitting.head, fitting.confidence)))
+    )
     write_tensors(folder, tensors)
     own = {"architectures": [DEEPSPEC], "backbone": reference.to_json(), **sizes.to_json()}
     _write_config(folder, own, next(iter(tensors.values())).dtype)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The modules of a checkpoint."""
-
-    backbone: DFlashBackbone
-    head: Head | None
-    confidence: ConfidenceHead | None
-
-    def prefixed(self) -> Iterator[tuple[str, nn.Module]]:
-        """(prefix of its tensors, module)."""
-        yield "", self.backbone
-        yield from _prefixed(self.head, self.confidence)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return _tensors(self.prefixed())
-
-
-def _prefixed(
-    head: Head | None, confidence: ConfidenceHead | None
-) -> Iterator[tuple[str, nn.Module]]:
-    for module in (head, confidence):
-        if module is not None:
-            yield module.key_prefix, module
-
-
-def _tensors(parts: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
-    return {
-        prefix + key: value
-        for prefix, module in parts
-        for key, value in module.state_dict().items()
-    }
-
-
-def _fresh(config: DFlashConfig) -> _Parts:
-    """The modules of a config, without memory for their weights."""
-    with torch.device("meta"):
-        backbone = DFlashBackbone(config)
-        head = make_head(config.head, config.hidden_size, config.vocab_size)
-        return _Parts(backbone, head, make_confidence(config.head, config.hidden_size))
-
-
 def _stored(folder: Path, config: DFlashConfig) -> tuple[dict[str, Tensor], list[Path]]:
     """The checked tensors behind `config`, and the files they come from."""
     reference = reference_in(read_json(folder))
-    files, tensors, parts = weight_files(folder), read_tensors(folder), _fresh(config)
+    files, tensors, parts = weight_files(folder), read_tensors(folder), fresh(config)
     if reference is None:
         tables = config.layout == DEEPSPEC and (EMBED in tensors or LM_HEAD in tensors)
-        check_tensors(folder, tensors, _whole(config, parts, tables=tables))
+        check_tensors(folder, tensors, whole(config, parts, tables=tables))
         return tensors, files
-    check_tensors(folder, tensors, _shapes(_tensors(_prefixed(parts.head, parts.confidence))))
+    check_tensors(folder, tensors, shapes_of(tensors_of(prefixed(parts.head, parts.confidence))))
     try:
         place = reference.check(folder)
     except CheckpointError as error:
         raise CheckpointError(f"drafter {folder}: {error}") from error
     shared, more = _stored(place, read_config(place))
     return shared | tensors, [*more, *files]
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {key: value.shape for key, value in tensors.items()}
-
-
-def _whole(config: DFlashConfig, parts: _Parts, *, tables: bool) -> dict[str, torch.Size]:
-    """What a folder with a backbone must hold."""
-    shapes = _shapes(parts.tensors())
-    if tables:
-        shapes |= dict.fromkeys(
-            (EMBED, LM_HEAD), torch.Size([config.vocab_size, config.hidden_size])
-        )
-    if config.draft_vocab_size is not None:
-        shapes[RESTRICTION] = torch.Size([config.vocab_size])
-    return shapes
 
 
 def _write_config(folder: Path, values: dict[str, Any], dtype: torch.dtype) -> None:

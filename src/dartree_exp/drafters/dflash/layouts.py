@@ -1,0 +1,98 @@
+"""What released `config.json` files say in several ways: whose they are, their slots, their rotary
+base; and what is not supported (torch-free).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dartree_exp.drafters.values import (
+    CheckpointError,
+    flag,
+    positive,
+    section,
+    shown,
+    texts,
+)
+
+DFLASH, DEEPSPEC = "DFlashDraftModel", "Qwen3DSparkModel"
+ARCHITECTURES = (DFLASH, "DominoDraftModel", DEEPSPEC)
+
+
+def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> list[int]:
+    """DFlash's rule where a config names no layers: the middle one for a one-layer drafter, else
+    evenly spaced from layer 1 to layer L - 3, rounded half to even.
+    """
+    if num_draft_layers == 1:
+        return [num_target_layers // 2]
+    step = (num_target_layers - 4) / (num_draft_layers - 1)
+    return [round(1 + i * step) for i in range(num_draft_layers)]
+
+
+def slot_layout(raw: dict[str, Any], own: dict[str, Any], projector: Any) -> bool:
+    """True for anchor-first, false for fill-in. A wrong guess here costs nearly all acceptance
+    without any error.
+    """
+    found = {
+        key: place[key]
+        for key in ("sample_from_anchor", "shift_label")
+        for place in (raw, own)
+        if place.get(key) is not None
+    }
+    values = {flag(key, value) for key, value in found.items()}
+    if len(values) > 1:
+        raise CheckpointError(f"slot layout: {found} contradict each other")
+    if values:
+        return values.pop()
+    if projector is None and own and raw["architectures"][0] == DFLASH:
+        return False  # z-lab's DFlash defines its blocks so and has no key for it.
+    if raw["architectures"][0] == DEEPSPEC and raw.get("num_anchors") is not None and not own:
+        # So do DeepSpec's DSpark and "DFlash", told by a key that only DeepSpec writes; others use
+        # the name for both.
+        return True
+    raise CheckpointError(
+        "slot layout unknown: config.json has neither sample_from_anchor nor "
+        "dflash_config.shift_label "
+        "(true: slot k predicts root + k + 1; false: slot k predicts root + k); it is never "
+        "guessed, add the key"
+    )
+
+
+def rope_theta(raw: dict[str, Any]) -> float:
+    """Rotary base from `rope_theta` (transformers 4) or `rope_parameters` (transformers 5); plain
+    rotary only.
+    """
+    parameters = section(raw, "rope_parameters")
+    for name, spec in (
+        ("rope_parameters", parameters),
+        ("rope_scaling", section(raw, "rope_scaling")),
+    ):
+        kind = spec.get("rope_type", spec.get("type", "default"))
+        if kind != "default":
+            raise CheckpointError(f"{name}.rope_type = {shown(kind)}: only 'default' is supported")
+    theta = parameters.get("rope_theta", raw.get("rope_theta"))
+    if theta is None:
+        raise CheckpointError(
+            "rope_theta: missing from config.json (top level and rope_parameters)"
+        )
+    return positive("rope_theta", theta)
+
+
+def refuse_unsupported(raw: dict[str, Any], own: dict[str, Any]) -> None:
+    """Variants that would load and draft wrongly are refused."""
+    kinds = set(texts(raw, "layer_types") or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise CheckpointError(
+            f"layer_types = {shown(sorted(kinds))}: only full_attention is supported"
+        )
+    if raw.get("attention_bias"):
+        raise CheckpointError("attention_bias = true: only false is supported")
+    if raw.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"hidden_act = {shown(raw['hidden_act'])}: only 'silu' is supported")
+    if raw.get("quantization_config"):
+        raise CheckpointError("quantization_config: quantised weights are not read")
+    for name in ("use_bias_gate", "use_bias_norm"):
+        if own.get(name):
+            raise CheckpointError(
+                f"dflash_config.{name} = true: this old head variant is not supported"
+            )

@@ -9,16 +9,19 @@ A room is a folder of the package, or a module at its top level. Imports inside 
 
 from __future__ import annotations
 
+import argparse
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 PACKAGE = "dartree_exp"
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {PACKAGE: ROOT / "src" / PACKAGE, f"{PACKAGE}.kernels": ROOT / "kernels"}
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
+WIDTH, HEIGHT, GAP, STEP = 96, 30, 22, 76  # pixels, of a box, between boxes and between rows
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,111 @@ def as_text(rooms: Mapping[str, set[str]]) -> str:
     return "".join(f"{name}: {', '.join(sorted(rooms[name])) or '-'}\n" for name in sorted(rooms))
 
 
-def layers(rooms: Mapping[str, set[str]]) -> list[list[str]]:
-    """The rooms in rows, each above everything it imports. Raises graphlib.CycleError."""
-    height: dict[str, int] = {}
+def needed(rooms: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The imports that no others imply: those left out are of rooms that an imported room imports
+    in turn. Raises graphlib.CycleError.
+    """
+    below: dict[str, set[str]] = {}
     for name in TopologicalSorter(rooms).static_order():
-        height[name] = 1 + max((height[below] for below in rooms[name]), default=-1)
-    rows: list[list[str]] = [[] for _ in range(max(height.values()) + 1)]
+        below[name] = set().union(rooms[name], *(below[other] for other in rooms[name]))
+    return {
+        name: {o for o in others if not any(o in below[other] for other in others)}
+        for name, others in rooms.items()
+    }
+
+
+def rows(edges: Mapping[str, set[str]]) -> tuple[list[list[str]], list[list[str]]]:
+    """Rows in which each room is above all it imports, and each edge's path through them.
+
+    Where an edge passes a row, the row holds a place for it, named `source>target:row`. Rows are
+    ordered so that neighbours lie near each other (the barycentre rule of Sugiyama's method).
+    """
+    height: dict[str, int] = {}
+    for name in TopologicalSorter(edges).static_order():
+        height[name] = 1 + max((height[below] for below in edges[name]), default=-1)
+    levels: list[list[str]] = [[] for _ in range(max(height.values()) + 1)]
     for name in sorted(height):
-        rows[-1 - height[name]].append(name)
-    return rows
+        levels[height[name]].append(name)
+    paths = []
+    for source, target in sorted((s, t) for s, targets in edges.items() for t in targets):
+        passed = range(height[source] - 1, height[target], -1)
+        places = [f"{source}>{target}:{row}" for row in passed]
+        for row, place in zip(passed, places, strict=True):
+            levels[row].append(place)
+        paths.append([source, *places, target])
+    beside: dict[str, list[str]] = {}
+    for path in paths:
+        for one, other in pairwise(path):
+            beside.setdefault(one, []).append(other)
+            beside.setdefault(other, []).append(one)
+    for _ in range(12):
+        for level in (*levels, *reversed(levels)):
+            at = {name: x for row in levels for name, x in zip(row, _places(row), strict=True)}
+            level.sort(key=lambda name: _mean([at[other] for other in beside.get(name, [name])]))
+    return levels[::-1], paths
+
+
+def _places(row: list[str]) -> list[float]:
+    """The middle of each box or passing edge of a row, centred on 0, in pixels."""
+    widths = [GAP if ">" in name else WIDTH + GAP for name in row]
+    ends = list(accumulate(widths))
+    return [end - width / 2 - ends[-1] / 2 for end, width in zip(ends, widths, strict=True)]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def svg(rooms: Mapping[str, set[str]]) -> str:
+    """The rooms as boxes, each above what it imports; lines are the imports that no others
+    imply, and a box's tooltip lists all of them.
+    """
+    levels, paths = rows(needed(rooms))
+    at = {
+        name: (x, y * STEP)
+        for y, row in enumerate(levels)
+        for name, x in zip(row, _places(row), strict=True)
+    }
+    left = min(x for x, _ in at.values()) - WIDTH / 2 - GAP
+    right = max(x for x, _ in at.values()) + WIDTH / 2 + GAP
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.0f} {-HEIGHT} '
+        f'{right - left:.0f} {(len(levels) - 1) * STEP + 2 * HEIGHT}" '
+        'font-family="sans-serif" font-size="14" text-anchor="middle">',
+        f'<rect x="{left:.0f}" y="{-HEIGHT}" width="100%" height="100%" fill="white"/>',
+    ]
+    for path in paths:
+        points = [at[name] for name in path]
+        line = f"M {points[0][0]:.0f} {points[0][1]:.0f}"
+        for (x0, y0), (x1, y1) in pairwise(points):
+            middle = (y0 + y1) / 2
+            line += f" C {x0:.0f} {middle:.0f} {x1:.0f} {middle:.0f} {x1:.0f} {y1:.0f}"
+        parts.append(f'<path d="{line}" fill="none" stroke="#8a94a6" stroke-width="1.5"/>')
+    for name in sorted(rooms):
+        x, y = at[name]
+        imported = ", ".join(sorted(rooms[name])) or "no room"
+        parts.append(
+            f'<g><title>{name} imports {imported}</title><rect x="{x - WIDTH / 2:.0f}" '
+            f'y="{y - HEIGHT / 2:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="#eef3fb" '
+            f'stroke="#3b5b92"/><text x="{x:.0f}" y="{y + 5:.0f}">{name}</text></g>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def house() -> dict[str, set[str]]:
+    """The rooms of this repository. The package's own `__init__` is none."""
+    found = between_rooms(imports())
+    return {name: others - {PACKAGE} for name, others in found.items() if name != PACKAGE}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help=f"draw {PICTURE.name} again")
+    if parser.parse_args().write:
+        PICTURE.write_text(svg(house()))
+    else:
+        print(as_text(house()), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -153,6 +153,26 @@ def test_a_room_without_tensors_imports_none_through_others(graph, room):
     assert not {"torch", "transformers", "triton"} & seen
 
 
+def test_the_picture_is_up_to_date():
+    drawn = import_graph.PICTURE.read_text()
+    assert drawn == import_graph.svg(import_graph.house()), "python docs/import_graph.py --write"
+
+
+def test_the_picture_leaves_out_what_other_imports_imply_and_puts_rooms_above_their_imports():
+    rooms = {"run": {"decode", "trees"}, "decode": {"trees"}, "trees": set(), "errors": set()}
+    edges = import_graph.needed(rooms)
+    assert edges == {"run": {"decode"}, "decode": {"trees"}, "trees": set(), "errors": set()}
+    levels, paths = import_graph.rows({**edges, "run": {"decode", "errors"}})
+    assert [sorted(level) for level in levels] == [
+        ["run"],
+        ["decode", "run>errors:1"],
+        ["errors", "trees"],
+    ]
+    assert ["run", "run>errors:1", "errors"] in paths
+    picture = import_graph.svg(rooms)
+    assert picture.count("<path") == 2 and "run imports decode, trees" in picture
+
+
 def module(folder: Path, name: str, text: str) -> None:
     file = folder / f"{name}.py"
     file.parent.mkdir(parents=True, exist_ok=True)

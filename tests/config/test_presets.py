@@ -1,8 +1,12 @@
 """Presets: each sets what its published method needs, and yields to the command line."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from dartree_exp.config import Config, compose
+from dartree_exp.config.composition import groups
 from dartree_exp.config.methods import known_methods
 
 # drafter, tree, scoring, candidates, children, child_order, normalise, narrow_by_budget,
@@ -124,7 +128,10 @@ def test_table_2_compares_the_construction_alone(typed: list[str]) -> None:
 
 
 def test_every_method_has_a_preset() -> None:
-    assert {*PRESETS, "ar"} == set(known_methods())
+    assert {*PRESETS, "ar"} == set(known_methods()) == set(groups()["method"])
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    [listed] = re.findall(r"`\+method=([a-z_|]+)`", readme)
+    assert sorted(listed.split("|")) == sorted(known_methods())
     assert compose(["method=ar"]).method == "ar"
 
 

@@ -46,7 +46,7 @@ def test_every_setting_says_what_it_means() -> None:
 def test_every_option_composes(choice: str) -> None:
     config = compose([choice, *NEEDS.get(choice, [])])
     group, option = choice.split("=")
-    if group not in ("decoding", "engine", "experiment"):
+    if group not in ("decoding", "experiment"):
         chosen = getattr(config, group)
         assert (chosen if isinstance(chosen, str) else chosen.name) == option
 

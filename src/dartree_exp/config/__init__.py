@@ -18,6 +18,7 @@ from dartree_exp.config.schema import (
     SweepConfig,
     TrackerConfig,
     TreeConfig,
+    VerifyConfig,
 )
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "SweepConfig",
     "TrackerConfig",
     "TreeConfig",
+    "VerifyConfig",
     "compose",
     "config_hash",
 ]

@@ -17,7 +17,7 @@ from dartree_exp.records.flat import flatten
 from dartree_exp.report.tables import method_of
 
 _NOT_COMPARED = ("force", "output", "record", "sweep", "tracker", "method")
-_METHOD_PARTS = ("drafter", "tree", "budget")
+_METHOD_PARTS = ("drafter", "tree", "budget", "verify")
 _OF_TARGET = ("drafter.path",)  # every target has its own
 _LAW = ("model.name", "model.path", "benchmark.name", "benchmark.version")
 

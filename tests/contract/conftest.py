@@ -15,12 +15,12 @@ from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
-from dartree_exp.drafters.heads.markov import MARKOV_HEADS
 from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
+from markov_heads import MARKOV_HEADS
 
 ON_DSPARK = ("dspark", "dartree_dspark")
 

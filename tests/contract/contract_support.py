@@ -11,8 +11,8 @@ import torch
 from dartree_exp.config.methods import known_methods
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import CorrectionHead
-from dartree_exp.drafters.heads.markov import MARKOV_HEADS
 from dartree_exp.trees.spec import TREES
+from markov_heads import MARKOV_HEADS
 
 RANK = 8
 PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3

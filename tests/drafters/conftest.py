@@ -17,7 +17,7 @@ from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
 from dartree_exp.drafters.heads.config import GRUHeadConfig
 from dartree_exp.drafters.heads.head import Head, make_head
-from dartree_exp.drafters.heads.markov import MARKOV_HEADS
+from markov_heads import MARKOV_HEADS
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,7 +22,7 @@ from dartree_exp.drafters.dflash.checkpoint import (
     save_drafter,
 )
 from dartree_exp.drafters.dflash.config import CheckpointError, read_config
-from dartree_exp.drafters.heads.markov import MARKOV_HEADS
+from markov_heads import MARKOV_HEADS
 
 H, V, RANK, KV, INNER = 32, 40, 6, 16, 24
 

@@ -18,7 +18,7 @@ from dartree_exp.drafters.dflash.checkpoint import (
 )
 from dartree_exp.drafters.dflash.config import CheckpointError, read_config
 from dartree_exp.drafters.heads.calibration import CALIBRATION, write_temperatures
-from dartree_exp.drafters.heads.markov import MARKOV_HEADS
+from markov_heads import MARKOV_HEADS
 
 H, V, RANK = 32, 40, 6  # of the fixture `head_alone`
 

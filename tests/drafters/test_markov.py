@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.heads.markov import MARKOV_HEADS, MarkovHead
+from dartree_exp.drafters.heads.markov import MarkovHead
+from markov_heads import MARKOV_HEADS
 
 H, V, RANK, D = 12, 30, 5, 6
 

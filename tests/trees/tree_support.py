@@ -10,10 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import Head
-from dartree_exp.drafters.heads.markov import MARKOV_HEADS, MarkovHead
+from dartree_exp.drafters.heads.markov import MarkovHead
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.masks import position_ids
 from dartree_exp.trees.scorer import make_scorer
+from markov_heads import MARKOV_HEADS
 
 
 def golden_head(tensors: dict, prefix: int) -> Head:

@@ -248,8 +248,3 @@ class RecurrentMarkovHead(MarkovHead):
 def _init_projection(projection: nn.Linear) -> None:
     nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
     nn.init.zeros_(projection.bias)
-
-
-MARKOV_HEADS: dict[str, type[MarkovHead]] = {
-    head.head_type: head for head in (MarkovHead, GatedMarkovHead, RecurrentMarkovHead)
-}

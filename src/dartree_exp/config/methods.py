@@ -51,7 +51,7 @@ def _earns(config: Config, terms: Published) -> bool:
         and all(
             getattr(tree, knob)
             == (getattr(tree, value.knob) if isinstance(value, SameAs) else value)
-            for knob, value in terms.settings.items()
+            for knob, value in terms.fixed.items()
             if f"tree.{knob}" not in ignored
         )
     )

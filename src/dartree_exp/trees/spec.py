@@ -33,23 +33,38 @@ class SameAs:
     knob: str
 
 
+PLAIN = {
+    "beta": 0,
+    "children": None,
+    "child_order": "base",
+    "narrow_by_budget": False,
+    "candidates_follow_budget": False,
+    "draft_sampling": "argmax",
+}
+"""What a knob is in a published method that does not say otherwise."""
+
+
 @dataclass(frozen=True)
 class Published:
     """The settings that earn a method its published name, besides its tree and exact-match
     verification.
 
-    settings: knobs of the tree that the publication fixes. free: those that may vary without losing
-    the name, because the publication varies them or because they change no draft; `budget` and
-    `depth` always may. Every knob that the tree and the scorer read stands in one of the two.
-    budgets: the budget policies that the method may have.
+    settings: knobs of the tree that the publication fixes, beside the `PLAIN` ones. free: those
+    that may vary without losing the name, because the publication varies them or because they
+    change no draft; `budget` and `depth` always may. Every knob that the tree and the scorer read
+    stands in one of the three. budgets: the budget policies that the method may have.
     """
 
     head: str
     scoring: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     budgets: tuple[str, ...] = ("fixed",)
     family: str = "dflash"
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        return {**{k: v for k, v in PLAIN.items() if k not in self.free}, **self.settings}
 
     @property
     def free_knobs(self) -> tuple[str, ...]:
@@ -81,27 +96,9 @@ EVERY_TREE = ("scoring", *ALWAYS_FREE)
 """Knobs that are read whatever the tree."""
 
 _CHILDREN = ("children", "child_order", "narrow_by_budget")
-_ALL_CHILDREN = {"children": None, "child_order": "base", "narrow_by_budget": False}
-_RELEASED = {
-    **_ALL_CHILDREN,
-    "narrow_by_budget": True,
-    "normalise": "candidates",
-    "candidates_follow_budget": False,
-}
-"""DARTree's release. Its paper varies W, B, K and beta."""
-_DDTREE = {**_ALL_CHILDREN, "normalise": "vocab", "candidates_follow_budget": True}
-"""K = min(B, V); `candidates` is then not read."""
-_WHOLE_VOCABULARY = {
-    "candidates": "all",
-    "candidates_follow_budget": False,
-    "draft_sampling": "argmax",
-}
-_EIGHT_CHILDREN = {
-    "children": 8,
-    "normalise": "vocab_on_prefix",
-    "candidates_follow_budget": False,
-}
-"""DominoTree. Its paper varies B and K (there M)."""
+_DARTREE = {"normalise": "candidates", "narrow_by_budget": True}  # the paper varies W, B, K, beta
+_DOMINOTREE = {"normalise": "vocab_on_prefix", "children": 8}  # the paper varies B and K (there M)
+_DDTREE = {"normalise": "vocab", "candidates_follow_budget": True}  # `candidates` is not read
 
 TREES = Parts(
     "tree.name",
@@ -112,24 +109,18 @@ TREES = Parts(
         reads=("draft_sampling",),
         level=1,
         published={
-            # The argmax of a marginal is the same over any K, whatever log Z runs over.
+            # The argmax of a marginal is the same over any K, and log Z changes no argmax.
             "dflash": Published(
-                "none",
-                "marginal",
-                {"draft_sampling": "argmax"},
-                free=("candidates", "normalise", "candidates_follow_budget"),
+                "none", "marginal", free=("candidates", "normalise", "candidates_follow_budget")
             ),
-            # log Z changes no argmax. The paper drafts argmaxes, the release samples.
+            # The paper drafts argmaxes, the release samples.
             "domino": Published(
-                "gru",
-                "conditional",
-                {"candidates": "all", "candidates_follow_budget": False},
-                free=("normalise", "draft_sampling"),
+                "gru", "conditional", {"candidates": "all"}, free=("normalise", "draft_sampling")
             ),
             "dspark": Published(
                 "markov",
                 "conditional",
-                _WHOLE_VOCABULARY,
+                {"candidates": "all"},
                 free=("normalise",),
                 budgets=("fixed", "confidence"),
             ),
@@ -141,21 +132,16 @@ TREES = Parts(
         meaning="best-first: the most likely open child next, until the budget is spent",
         reads=("beta", *_CHILDREN),
         published={
-            "ddtree": Published("none", "marginal", {**_DDTREE, "beta": 0}, free=("candidates",)),
+            "ddtree": Published("none", "marginal", _DDTREE, free=("candidates",)),
             "dominotree": Published(
                 "gru",
                 "conditional",
-                {
-                    **_EIGHT_CHILDREN,
-                    "child_order": "corrected",
-                    "narrow_by_budget": False,
-                    "beta": 0,
-                },
+                {**_DOMINOTREE, "child_order": "corrected"},
                 free=("candidates",),
             ),
             # Table 2 of DARTree's paper; beta follows the tree that they are compared with.
             "heap_sequential": Published(
-                "gru", "conditional", _RELEASED, free=("beta", "candidates")
+                "gru", "conditional", _DARTREE, free=("beta", "candidates")
             ),
             "chain_ddtree": Published("gru", "static", _DDTREE, free=("beta", "candidates")),
         },
@@ -166,7 +152,7 @@ TREES = Parts(
         meaning="level by level, the budget spread evenly over the depths",
         reads=_CHILDREN,
         published={
-            "dartree_fixed": Published("gru", "conditional", _RELEASED, free=("candidates",)),
+            "dartree_fixed": Published("gru", "conditional", _DARTREE, free=("candidates",))
         },
     ),
     TreeSpec(
@@ -176,7 +162,7 @@ TREES = Parts(
         reads=("width", "beta", *_CHILDREN),
         level="width",
         published={
-            name: Published(head, "conditional", _RELEASED, free=("width", "beta", "candidates"))
+            name: Published(head, "conditional", _DARTREE, free=("width", "beta", "candidates"))
             for name, head in (("dartree_pruned", "gru"), ("dartree_dspark", "markov"))
         },
     ),
@@ -190,14 +176,9 @@ TREES = Parts(
             "pctree": Published(
                 "markov",
                 "conditional",
-                {
-                    "children": SameAs("width"),
-                    "candidates": "all",
-                    "normalise": "vocab",
-                    "candidates_follow_budget": False,
-                },
+                {"children": SameAs("width"), "candidates": "all", "normalise": "vocab"},
                 free=("width",),
-            ),
+            )
         },
     ),
     TreeSpec(
@@ -208,8 +189,8 @@ TREES = Parts(
         published={
             # A smaller width is an approximation.
             "dominotree_frontier": Published(
-                "gru", "conditional", {**_EIGHT_CHILDREN, "width": None}, free=("candidates",)
-            ),
+                "gru", "conditional", {**_DOMINOTREE, "width": None}, free=("candidates",)
+            )
         },
     ),
 )

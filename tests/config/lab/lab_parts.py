@@ -37,16 +37,7 @@ PARTS = [
         reads=("children", "child_order", "narrow_by_budget"),
         published={
             "lab_tree": Published(
-                "tanh",
-                "conditional",
-                {
-                    "children": None,
-                    "child_order": "base",
-                    "narrow_by_budget": False,
-                    "normalise": "candidates",
-                    "candidates_follow_budget": False,
-                },
-                free=("candidates",),
+                "tanh", "conditional", {"normalise": "candidates"}, free=("candidates",)
             )
         },
     ),

@@ -72,7 +72,7 @@ def test_a_point_in_other_hands_is_left_and_said(runs: Any, capsys: pytest.Captu
     assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2"]) == 3
     lock.release()
     assert runs.budgets == [1]
-    assert "1 done, 1 in other hands" in capsys.readouterr().err
+    assert "1 done, 1 locked by another process" in capsys.readouterr().err
 
 
 def test_trees_and_a_knob_that_one_lacks_can_be_swept_together(runs: Any, states: States) -> None:

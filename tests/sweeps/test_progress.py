@@ -40,9 +40,9 @@ def test_time_left_is_measured_on_points_that_worked(sweep):
     # Two points worked in 60 s; eight are left.
     found = progress(invocation_folder(sweep), now=1060.0)
     assert (found.points, found.left, found.running, found.seconds) == (12, 8, 0, 240.0)
-    assert (
-        found.line()
-        == "[4/12] 1 done, 1 done before, 1 failed, 1 in other hands, 8 left, about 0:04:00 to go"
+    assert found.line() == (
+        "[4/12] 1 done, 1 done before, 1 failed, 1 locked by another process, 8 left, "
+        "about 0:04:00 to go"
     )
 
 

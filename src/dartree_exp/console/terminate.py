@@ -12,9 +12,7 @@ from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end: the run is recorded as interrupted, and the same command goes
-    on from there.
-    """
+    """The process was asked to end: the run is recorded as interrupted; rerun to resume."""
 
 
 def terminate(signum: int, frame: FrameType | None) -> None:

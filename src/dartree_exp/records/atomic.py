@@ -19,7 +19,7 @@ from pathlib import Path
 from dartree_exp.records.schema import RecordError
 
 _TEMPORARY = ".tmp"  # after the number of the process that writes
-_STALE = 3600.0  # seconds after which a temporary is nobody's, whoever has its process id now
+_STALE = 3600.0  # seconds; an older temporary file is deleted, even if its process id is in use
 _NO_SYNC = (
     errno.EINVAL,
     errno.ENOTSUP,
@@ -53,7 +53,7 @@ def replaced(path: Path, first_stays: bool = False) -> Iterator[Path]:
 
 
 def _place_folder(new: Path, path: Path, first_stays: bool) -> None:
-    """Renaming a folder fails where one with a file in it is, on every file system."""
+    """No file system renames a folder over one that has files in it."""
     try:
         os.rename(new, path)
     except OSError as error:
@@ -143,7 +143,7 @@ def opened(path: Path, flags: int) -> Iterator[FileIO]:
 
 
 def sync(descriptor: int) -> None:
-    """fsync where the file system has it: not all have, and for folders fewer."""
+    """fsync, where the file system supports it; fewer support it for folders."""
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -33,8 +33,8 @@ class SharedBaseline:
         self._folder = self._root / hash_of(self._made_with)
 
     def agree(self, name: str, value: int) -> int:
-        """The value of the first run of the sweep that asked under `name`, which is this one's
-        where it is the first.
+        """The value that the first run of the sweep stored under `name`; the first run stores its
+        own.
         """
         place = self._root / hash_of({**self._made_with, "agreed": name})
         stored = self._publish(place, {name: value}, lambda: self._read(place, {name}))
@@ -67,10 +67,10 @@ class SharedBaseline:
     def _publish(
         self, place: Path, value: dict[str, Any], read: Callable[[], dict[str, Any] | None]
     ) -> dict[str, Any]:
-        """Put `value` into the folder `place` unless another process has been first; what is there
-        from now on.
+        """Put `value` into the folder `place` unless another process was first; returns what the
+        folder then holds.
 
-        A folder, which unlike a hard link every file system can rename to a new name only.
+        A folder and not a file: every file system refuses to rename a folder over another one.
         """
         with replaced(place, first_stays=True) as own:
             own.mkdir(parents=True)

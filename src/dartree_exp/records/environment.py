@@ -195,7 +195,7 @@ def worst_load(one: Any, other: Any) -> dict[str, Any]:
 
 
 def code_version(environment: dict[str, Any]) -> str:
-    """The version of the code that made an environment's samples, as one says it."""
+    """The version of the code that made an environment's samples, on one line."""
     version = (environment.get("packages") or {}).get("dartree_exp")
     git = environment.get("git") or {}
     parts = [f"dartree_exp {version or 'of an unknown version'}"]

@@ -62,7 +62,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def encode_lines(values: Iterable[object]) -> bytes:
-    """JSON lines, one a value; RecordError as `dump_json`."""
+    """JSON lines, one per value; raises RecordError as `dump_json` does."""
     return _utf8("".join(dump_json(value) + "\n" for value in values))
 
 

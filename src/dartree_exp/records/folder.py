@@ -252,7 +252,7 @@ class RunFolder:
         self._end("FAILED", message)
 
     def close(self) -> None:
-        """Give the folder free."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> Self:

@@ -166,7 +166,7 @@ def _row(
     numbers = counts(samples)
     speedup = interval("speedup", estimate(samples, "speedup").to_dict(), "×")
     micro = interval("tau_micro", estimate(samples, "tau_micro").to_dict())
-    # Not shown, for it compares two machines' moods as well; in the CSV for whoever wants it.
+    # In the CSV only: it also compares how fast the machine was in the two runs.
     speedup_ratio = paired_cell(
         "speedup_ratio", samples, reference, "speedup", as_ratio=True, comparable=fair
     )

@@ -236,7 +236,7 @@ def _rounds():
 
 
 def _line_names(runs: Sequence[Run]) -> list[str]:
-    """One name a run, or one a method where that would be too many lines."""
+    """One name per run, or per method where there would be too many lines."""
     return (
         name_runs(runs)[0]
         if len(runs) <= MOST_SERIES

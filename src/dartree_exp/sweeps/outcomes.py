@@ -32,7 +32,7 @@ WORDS = {
     SKIPPED: "done before",
     FAILED: "failed",
     INTERRUPTED: "interrupted",
-    BUSY: "in other hands",
+    BUSY: "locked by another process",
     NOT_STARTED: "not started",
 }
 """The states in the order in which they are counted, and how a line calls them."""

@@ -70,7 +70,7 @@ def _watch(sweep: Path, every: float) -> int:
 
 
 def overview(sweep: Path) -> tuple[Group, bool]:
-    """The page, and whether somebody works in the sweep's folder.
+    """The page, and whether a process works in the sweep's folder.
 
     Raises RecordError where the folder is none.
     """

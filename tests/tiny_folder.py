@@ -35,9 +35,6 @@ TEMPLATE = (
 def write_target(folder: Path) -> Path:
     """30 layers, so that the embedded target's taps are there; hidden 32, 64 ids."""
     from safetensors.torch import save_file
-    from tokenizers import Tokenizer, pre_tokenizers
-    from tokenizers.models import WordLevel
-    from transformers import PreTrainedTokenizerFast
 
     target = toy_target(layers=30, tied=True, vocab_size=64)
     folder.mkdir()
@@ -50,6 +47,16 @@ def write_target(folder: Path) -> Path:
     (folder / "config.json").write_text(
         json.dumps({**values, "architectures": ["LlamaForCausalLM"]})
     )
+    write_tokenizer(folder)
+    return folder
+
+
+def write_tokenizer(folder: Path) -> None:
+    """A tokenizer of 26 words with a chat template."""
+    from tokenizers import Tokenizer, pre_tokenizers
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
     special = ["<pad>", "<end>", "<stop>", "<mask>", "<answer>", "<unk>"]
     words = Tokenizer(
         WordLevel({word: i for i, word in enumerate([*special, *WORDS])}, unk_token="<unk>")
@@ -60,7 +67,6 @@ def write_target(folder: Path) -> Path:
     )
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    return folder
 
 
 def write_prompts(path: Path, count: int) -> None:

@@ -8,19 +8,22 @@ import pytest
 from omegaconf import OmegaConf
 
 from dartree_exp.config import Config, compose
-from dartree_exp.config.composition import groups
+from dartree_exp.config.composition import Program, composed, groups
 from dartree_exp.config.knobs import describe, knobs
-from dartree_exp.config.load import load_config, to_yaml
+from dartree_exp.config.load import load_config, to_yaml, typed
+from dartree_exp.config.training import TrainConfig
 
-SNAPSHOT = Path(__file__).with_name("keys.txt")
+SNAPSHOTS = {Config: "keys.txt", TrainConfig: "train_keys.txt"}
+TRAIN = Program("train", TrainConfig)
 PICKED = [f"{group}={option}" for group, options in groups().items() for option in options]
 NEEDS = {"model=toy": ["drafter=oracle"], "budget=confidence": ["drafter=dspark"]}
 
 
-def test_public_keys_change_only_on_purpose() -> None:
+@pytest.mark.parametrize("schema", SNAPSHOTS)
+def test_public_keys_change_only_on_purpose(schema: type) -> None:
     """Adding, renaming or loosening a setting is a change of the snapshot, seen in review."""
-    lines = [f"{key}: {describe(hint, knob)}" for key, hint, knob in knobs()]
-    assert lines == SNAPSHOT.read_text().splitlines()
+    lines = [f"{key}: {describe(hint, knob)}" for key, hint, knob in knobs(schema)]
+    assert lines == Path(__file__).with_name(SNAPSHOTS[schema]).read_text().splitlines()
 
 
 def test_no_default_hides_in_code() -> None:
@@ -34,11 +37,12 @@ def test_no_default_hides_in_code() -> None:
             if dataclasses.is_dataclass(hints[field.name]):
                 check(hints[field.name])
 
-    check(Config)
+    for program in SNAPSHOTS:
+        check(program)
 
 
 def test_every_setting_says_what_it_means() -> None:
-    for key, _, knob in knobs():
+    for key, _, knob in (*knobs(), *knobs(TrainConfig)):
         assert knob.meaning, key
 
 
@@ -51,9 +55,16 @@ def test_every_option_composes(choice: str) -> None:
         assert (chosen if isinstance(chosen, str) else chosen.name) == option
 
 
+@pytest.mark.parametrize("stage", groups(program=TRAIN)["training"])
+def test_every_training_composes(stage: str) -> None:
+    overrides = [f"training={stage}"]
+    config = typed(composed(overrides, TRAIN), TrainConfig, overrides)
+    assert config.training.stage == stage
+
+
 def test_every_group_is_explained() -> None:
     readme = (Path(__file__).parents[2] / "conf" / "README.md").read_text()
-    for group in groups():
+    for group in {**groups(), **groups(program=TRAIN)}:
         assert f"`{group}`" in readme, group
 
 

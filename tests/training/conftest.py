@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dartree_exp.training.capture import main as capture
+from dartree_exp.training.target import open_target
+from tiny_folder import write_tokenizer
 
 VOCAB = 40
 
@@ -24,7 +26,7 @@ def tiny_target(folder: Path) -> None:
         num_attention_heads=4,
         num_key_value_heads=2, head_dim=8, max_position_embeddings=128, tie_word_embeddings=True,
         rms_norm_eps=1e-5,
-        bos_token_id=1, eos_token_id=2,
+        bos_token_id=1, eos_token_id=[1, 2],
     )  # fmt: skip
     model = LlamaForCausalLM(config)
     for parameter in model.parameters():
@@ -34,13 +36,15 @@ def tiny_target(folder: Path) -> None:
     state = {k: v.contiguous() for k, v in model.state_dict().items() if k != "lm_head.weight"}
     save_file(state, str(folder / "model.safetensors"), metadata={"format": "pt"})
     values = {**config.to_dict(), "rope_theta": config.rope_parameters["rope_theta"]}
+    values["architectures"] = ["LlamaForCausalLM"]
     (folder / "config.json").write_text(json.dumps(values))
+    write_tokenizer(folder)
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> SimpleNamespace:
-    """`target`, `data`, `features` paths. The text counts upwards (mod 30) from a random start:
-    easy to learn.
+    """Paths `target`, `data`, `features`; `opened`, the target. The text counts upwards (mod 30)
+    from a random start: easy to learn.
     """
     root = tmp_path_factory.mktemp("tiny")
     tiny_target(root / "target")
@@ -72,5 +76,8 @@ def tiny(tmp_path_factory) -> SimpleNamespace:
         == 0
     )
     return SimpleNamespace(
-        target=root / "target", data=root / "text.jsonl", features=root / "features"
+        target=root / "target",
+        data=root / "text.jsonl",
+        features=root / "features",
+        opened=open_target(str(root / "target")),
     )

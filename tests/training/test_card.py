@@ -25,7 +25,6 @@ from dartree_exp.training.provenance import (
     target_record,
     text_record,
 )
-from dartree_exp.training.settings import TrainSettings
 from dartree_exp.training.state import load_state, save_state
 
 
@@ -40,7 +39,7 @@ def made(tiny, tmp_path_factory):
     prompts.write_text('{"id": "a", "domain": "math", "prompt": "b"}\n')
     text.write_bytes(b"")
     excluded = [{**file_record(banned), "count": 1}]
-    settings = {"target": target_record(tiny.target), "cap": 28, "excluded": excluded}
+    settings = {"target": target_record(tiny.opened), "cap": 28, "excluded": excluded}
     record = begin_text(text, settings, {**file_record(prompts), "count": 1, "kept_out": 0})
     text.write_bytes(tiny.data.read_bytes())
     finish_text(text, record)
@@ -57,13 +56,24 @@ def made(tiny, tmp_path_factory):
     ]
     assert capture(["--data", str(text), "--out", str(root / "features"), *options]) == 0
     here = SimpleNamespace(target=tiny.target, data=text, features=root / "features", root=root)
-    run(here, root / "backbone", "--steps", "4")
-    head = ["--stage", "head", "--head", "markov", "--init", str(root / "backbone")]
-    run(here, root / "head", "--steps", "4", *head)
+    run(here, root / "training" / "backbone", steps=4)
+    init = root / "training" / "backbone"
+    run(here, root / "training" / "head", stage="head", head="markov", steps=4, init=init)
     for name in ("backbone", "head"):
-        paths = ["--run", str(root / name), "--data", str(text), "--target", str(tiny.target)]
+        paths = [
+            "--run",
+            str(root / "training" / name),
+            "--data",
+            str(text),
+            "--target",
+            str(tiny.target),
+        ]
         assert export([*paths, "--out", str(root / f"{name}_out")]) == 0
     return here
+
+
+def settings(head):
+    return SimpleNamespace(stage="head", head=head, gamma=4.0)
 
 
 def written(made, name="head_out"):
@@ -77,12 +87,12 @@ def test_the_machine_is_the_recorded_one(made, tmp_path):
     cpu = cpu_description()
     assert [stage["machines"][0]["cpu"] for stage in values["stages"]] == [cpu, cpu]
     assert f"{cpu['model']} ({cpu['cores']} cores)" in text and "not recorded" not in text
-    tensors, meta = load_state(made.root / "backbone")
+    tensors, meta = load_state(made.root / "training" / "backbone")
     for key in ("machines", "data", "objective"):  # a run of an older version
         del meta[key]
     save_state(tmp_path / "old", tensors, meta)
     (tmp_path / "old" / "curve.jsonl").write_text(
-        (made.root / "backbone" / "curve.jsonl").read_text()
+        (made.root / "training" / "backbone" / "curve.jsonl").read_text()
     )
     paths = [
         "--run",
@@ -102,11 +112,11 @@ def test_the_machine_is_the_recorded_one(made, tmp_path):
 
 
 def test_a_resumed_old_run_does_not_claim_this_machine_for_all_of_it(made, tmp_path):
-    tensors, meta = load_state(made.root / "backbone")
+    tensors, meta = load_state(made.root / "training" / "backbone")
     del meta["machines"]
-    save_state(tmp_path / "old", tensors, meta)
-    run(made, tmp_path / "old", "--steps", "6")
-    assert stages(tmp_path / "old")[0]["machines"] is None
+    save_state(tmp_path / "training" / "old", tensors, meta)
+    run(made, tmp_path / "training" / "old", steps=6)
+    assert stages(tmp_path / "training" / "old")[0]["machines"] is None
 
 
 def test_prompts_kept_out_are_those_of_the_named_files(made):
@@ -132,9 +142,7 @@ def test_the_title_says_what_the_weights_are(made):
 
 def test_the_objective_comes_from_the_run(made):
     values, text = written(made)
-    assert values["stages"][1]["objective"] == objective_of(
-        TrainSettings(stage="head", head="markov")
-    )
+    assert values["stages"][1]["objective"] == objective_of(settings("markov"))
     assert (
         "This run differs in the loss, the schedule." in text
     )  # no gamma is published for blocks of 4
@@ -144,7 +152,7 @@ def test_the_objective_comes_from_the_run(made):
 
 
 def test_what_differs_from_the_published_objective_is_named():
-    mine = objective_of(TrainSettings(stage="head", head="markov_rnn"))
+    mine = objective_of(settings("markov_rnn"))
     assert sentences(mine, "markov_rnn", 16).endswith(
         "This run differs in the loss, gamma, the schedule."
     )
@@ -196,11 +204,6 @@ def test_features_of_another_text_are_not_mixed_in(made, tiny):
     with pytest.raises(UserError, match="was begun with other settings: seed = 0, now 1"):
         capture(["--data", str(made.data), "--out", str(made.features), *options, "--seed", "1"])
     assert features_record(made.features)["seed"] == 0
-
-
-def test_a_run_is_not_trained_with_another_hold_out_than_was_captured(made, tmp_path):
-    with pytest.raises(UserError, match="holdout = 2, now 3"):
-        run(made, tmp_path / "run", "--steps", "1", "--holdout", "3")
 
 
 def test_the_held_out_samples_are_the_captured_ones(made):

@@ -9,7 +9,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from training_support import SMALL, run
+from training_support import run
 
 import dartree_exp
 from dartree_exp.training import command
@@ -19,7 +19,6 @@ PACKAGE = command.PACKAGE
 WRITERS = {
     "generate": ["--prompts", "p", "--out"],
     "capture": ["--data", "d", "--out"],
-    "train": ["--data", "d", "--features", "f", "--steps", "1", "--out"],
     "export": ["--run", "r", "--data", "d", "--out"],
     "validate": ["--drafter", "d", "--features", "f", "--out"],
     "tau": ["--drafter", "d", "--data", "d", "--out"],
@@ -78,18 +77,13 @@ def said_in_one_line(outcome, code):
 def work(tiny, tmp_path_factory):
     """A run, its export, and damaged versions of everything a command reads."""
     root = tmp_path_factory.mktemp("work")
-    run(tiny, root / "run", "--steps", "2")
+    folder = root / "training" / "run"
+    run(tiny, folder, steps=2)
     paths = ["--data", str(tiny.data), "--target", str(tiny.target)]
-    assert (
-        export(["--run", str(root / "run"), *paths, "--holdout", "2", "--out", str(root / "out")])
-        == 0
-    )
-    copies = {"cut": "run", "headless": "run"}
-    for name, source in copies.items():
-        shutil.copytree(root / source, root / name)
+    assert export(["--run", str(folder), *paths, "--holdout", "2", "--out", str(root / "out")]) == 0
+    shutil.copytree(folder, root / "cut")
     checkpoint = root / "cut" / "checkpoint.safetensors"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-50])
-    (root / "headless" / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
     (root / "prompts.jsonl").write_text('{"id": "a", "domain": "math", "prompt": "x"}\n')
     (root / "prompts_null.jsonl").write_text('{"id": "a", "domain": "math", "prompt": null}\n')
     (root / "prompts_list.jsonl").write_text("[1, 2]\n")
@@ -101,39 +95,26 @@ def work(tiny, tmp_path_factory):
     (root / "strings.jsonl").write_text(json.dumps({**row, "prompt_ids": "12"}) + "\n")
     (root / "large.jsonl").write_text(json.dumps({**row, "output_ids": [40]}) + "\n")
     (root / "long.jsonl").write_text(json.dumps({**row, "output_ids": [5] * 400}) + "\n")
-    shutil.copytree(tiny.features, root / "features_cut")
-    shard = root / "features_cut" / "shard_0001.safetensors"
-    shard.write_bytes(shard.read_bytes()[:-9])
-    for name in ("held_only", "unheld"):
-        (root / name).mkdir()
-    shutil.copy(tiny.features / "shard_0000.safetensors", root / "held_only")
-    shutil.copy(tiny.features / "shard_0001.safetensors", root / "unheld")
-    for name in ("qwen", "sizeless", "weightless", "torn", "unreadable"):
+    for name in ("qwen", "sizeless", "tokenless", "weightless", "torn", "unreadable"):
         shutil.copytree(tiny.target, root / name)
     config = json.loads((tiny.target / "config.json").read_text())
     (root / "qwen" / "config.json").write_text(json.dumps({**config, "model_type": "qwen3"}))
-    (root / "sizeless" / "config.json").write_text(json.dumps({**config, "head_dim": None}))
+    (root / "sizeless" / "config.json").write_text(json.dumps({**config, "hidden_size": None}))
     (root / "unreadable" / "config.json").write_text("{")
     (root / "weightless" / "model.safetensors").unlink()
+    (root / "tokenless" / "tokenizer.json").unlink()
+    (root / "tokenless" / "tokenizer_config.json").unlink()
     (root / "torn" / "model.safetensors").write_bytes(b"x" * 100)
     (root / "card_list").mkdir()
     (root / "card_list" / "card.json").write_text("[]")
     shutil.copytree(root / "out", root / "out_cut")
     (root / "out_cut" / "model.safetensors").write_bytes(b"x" * 100)
     (root / "measured.json").write_text("null")
-    return SimpleNamespace(root=root, **vars(tiny))
+    return SimpleNamespace(root=root, run=folder, **vars(tiny))
 
 
-SMALL_TRAIN = [
-    "--data={data}",
-    "--features={features}",
-    "--target={target}",
-    "--out={new}",
-    *SMALL,
-    "--steps=1",
-]
 CAPTURE = ["--data={data}", "--target={target}", "--out={new}", "--taps", "0", "2", "--holdout=2"]
-EXPORT = ["--run={root}/run", "--data={data}", "--target={target}", "--holdout=2", "--out={new}"]
+EXPORT = ["--run={run}", "--data={data}", "--target={target}", "--holdout=2", "--out={new}"]
 TAU = ["--drafter={root}/out", "--data={data}", "--holdout=2", "--samples=1", "--cap=2", "--set"]
 MISTAKES = [
     (
@@ -163,8 +144,8 @@ MISTAKES = [
     ),
     (
         "generate",
-        ["--prompts={root}/prompts.jsonl", "--out={new}", "--target={target}"],
-        "tokenizer or its chat template",
+        ["--prompts={root}/prompts.jsonl", "--out={new}", "--target={root}/tokenless"],
+        "tokenless has no tokenizer (tokenizer.json)",
     ),
     (
         "generate",
@@ -198,49 +179,16 @@ MISTAKES = [
     ("capture", [*CAPTURE, "--holdout=0"], "argument --holdout: 0: must be at least 1"),
     ("capture", [*CAPTURE, "--part=2/2"], "is not i/n"),
     ("capture", [*CAPTURE, "--target={root}/nowhere"], "nowhere: no such folder"),
-    ("capture", [*CAPTURE, "--target={root}/qwen"], "model_type = 'qwen3'"),
-    ("capture", [*CAPTURE, "--target={root}/sizeless"], "head_dim = None: must be an integer"),
+    (
+        "capture",
+        [*CAPTURE, "--target={root}/qwen"],
+        "qwen: missing tensors: model.layers.0",
+    ),
+    ("capture", [*CAPTURE, "--target={root}/sizeless"], "hidden_size"),
     ("capture", [*CAPTURE, "--target={root}/unreadable"], "config.json is not JSON"),
-    ("capture", [*CAPTURE, "--target={root}/weightless"], "has no model.safetensors"),
-    ("capture", [*CAPTURE, "--target={root}/torn"], "model.safetensors: cannot be read"),
+    ("capture", [*CAPTURE, "--target={root}/weightless"], "has no *.safetensors"),
+    ("capture", [*CAPTURE, "--target={root}/torn"], "torn/model.safetensors is damaged"),
     ("capture", [*CAPTURE, "--out={data}"], "text.jsonl"),
-    (
-        "train",
-        [*SMALL_TRAIN, "--features={root}/nowhere"],
-        "there is no such shard; run dartree_exp.training.capture",
-    ),
-    ("train", [*SMALL_TRAIN, "--features={root}/held_only"], "no captured sample to train on"),
-    (
-        "train",
-        [*SMALL_TRAIN, "--features={root}/unheld"],
-        "shard_0000.safetensors: there is no such shard",
-    ),
-    (
-        "train",
-        [*SMALL_TRAIN, "--features={root}/features_cut"],
-        "shard_0001.safetensors: not a whole feature shard",
-    ),
-    (
-        "train",
-        [*SMALL_TRAIN, "--features={root}/features_cut", "--workers=2"],
-        "shard_0001.safetensors: not a whole",
-    ),
-    ("train", [*SMALL_TRAIN, "--taps", "1", "2"], "features of layers (0, 2), wanted (1, 2)"),
-    ("train", [*SMALL_TRAIN, "--holdout=3"], "holdout = 2, now 3"),
-    ("train", [*SMALL_TRAIN, "--data={root}/large.jsonl"], "was begun with other settings: text"),
-    ("train", [*SMALL_TRAIN, "--vocab=4000"], "vocab = 4000: the text has only 30"),
-    ("train", [*SMALL_TRAIN, "--lr=nan"], "lr = nan: must be"),
-    ("train", [*SMALL_TRAIN, "--ema=2"], "ema = 2.0: must be 0..1"),
-    ("train", [*SMALL_TRAIN, "--mask-token-id=40"], "mask_token_id = 40"),
-    ("train", [*SMALL_TRAIN, "--stage=tail"], "stage = 'tail'"),
-    ("train", [*SMALL_TRAIN, "--steps=0"], "argument --steps: 0: must be at least 1"),
-    ("train", [*SMALL_TRAIN[:-1], "--minutes=inf"], "argument --minutes: inf"),
-    ("train", SMALL_TRAIN[:-1], "one of the arguments --minutes --steps is required"),
-    ("train", [*SMALL_TRAIN, "--out={root}/cut"], "not a whole checkpoint"),
-    ("train", [*SMALL_TRAIN, "--out={root}/headless"], "not a whole checkpoint"),
-    ("train", [*SMALL_TRAIN, "--out={root}/run", "--rank=6"], "trained with other settings: rank"),
-    ("train", [*SMALL_TRAIN, "--init={root}/run", "--rank=6"], "weights of other sizes"),
-    ("train", [*SMALL_TRAIN, "--init={root}/nowhere"], "neither a run with a checkpoint"),
     ("export", [*EXPORT, "--run={root}/nowhere"], "no checkpoint; train first"),
     ("export", [*EXPORT, "--run={root}/cut"], "not a whole checkpoint"),
     ("export", [*EXPORT, "--data={root}/large.jsonl"], "not the text this run was trained on"),
@@ -313,12 +261,12 @@ runpy.run_module("dartree_exp.training.{name}", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("name", ["capture", "train", "export"])
+@pytest.mark.parametrize("name", ["capture", "export"])
 def test_a_full_disk_is_one_line(name, work, tmp_path):
     """A limit on the size of files stands in for the disk: the system refuses the same write, by
     another number.
     """
-    arguments = {"capture": CAPTURE, "train": SMALL_TRAIN, "export": EXPORT}[name]
+    arguments = {"capture": CAPTURE, "export": EXPORT}[name]
     filled = [text.format(**vars(work), new=tmp_path / "new") for text in arguments]
     code = LIMIT.format(argv=filled, name=name)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -7,6 +7,7 @@ import os
 import pytest
 import torch
 
+from dartree_exp.engines.batched import tapped
 from dartree_exp.training.batches import (
     Captured,
     FeatureStore,
@@ -21,7 +22,6 @@ from dartree_exp.training.batches import (
 from dartree_exp.training.capture import estimated_bytes, parse_part, plan_shards
 from dartree_exp.training.capture import main as capture
 from dartree_exp.training.corpus import Sample, frequent_ids, load_samples, split_holdout
-from dartree_exp.training.features import FeatureForward
 from dartree_exp.training.shards import read_shard, shard_path
 
 
@@ -76,7 +76,7 @@ def test_captured_features_are_the_models_hidden_states(tiny):
     with torch.no_grad():
         states = model(held[0].ids[None], output_hidden_states=True).hidden_states
         wanted = torch.cat([states[1], states[3]], dim=-1)[0]
-        exact = FeatureForward(tiny.target, (0, 2))(held[0].ids[None])[0]
+        exact = tapped(tiny.opened, held[0].ids[None], (0, 2))[0]
         assert torch.allclose(exact, wanted, atol=1e-5)
     # Captured in bfloat16 where the CPU has it: products of 8 bits over three layers.
     assert (held[0].features.float() - wanted).norm() < 0.02 * wanted.norm()
@@ -84,17 +84,18 @@ def test_captured_features_are_the_models_hidden_states(tiny):
 
 def test_features_in_bfloat16_are_those_of_float32_but_for_rounding(tiny):
     ids = torch.randint(4, 30, (2, 9), generator=torch.Generator().manual_seed(0))
-    exact = FeatureForward(tiny.target, (0, 2))(ids)
-    rounded = FeatureForward(tiny.target, (0, 2), bf16=True)(ids)
+    exact = tapped(tiny.opened, ids, (0, 2))
+    rounded = tapped(tiny.opened, ids, (0, 2), half=True)
     assert rounded.dtype == torch.float32
     assert 0 < (rounded - exact).norm() < 0.02 * exact.norm()
 
 
 def test_padding_reaches_no_feature(tiny):
-    forward = FeatureForward(tiny.target, (0, 2))
     ids = torch.randint(4, 30, (2, 9))
     padded = torch.cat([ids, torch.randint(4, 30, (2, 5))], dim=1)
-    assert torch.allclose(forward(padded)[:, :9], forward(ids), atol=1e-4)
+    assert torch.allclose(
+        tapped(tiny.opened, padded, (0, 2))[:, :9], tapped(tiny.opened, ids, (0, 2)), atol=1e-4
+    )
 
 
 def test_a_truncated_shard_is_refused_and_named(tiny, tmp_path):

@@ -5,8 +5,7 @@ import json
 import pytest
 import torch
 
-from dartree_exp.training.batched import greedy
-from dartree_exp.training.features import LlamaStack
+from dartree_exp.engines.batched import greedy
 from dartree_exp.training.generate import finished, plan
 from dartree_exp.training.prompts import TrainingPrompt, load_prompts, without
 from dartree_exp.training.tau import first_of_each, survival
@@ -21,7 +20,7 @@ def test_batched_greedy_equals_the_library(tiny):
         int(model(prompts[:1]).logits[0, -1].argmax()),
         2,
     }  # One row ends at once, others later or never.
-    answers = greedy(LlamaStack(tiny.target), prompts, 40, eos)
+    answers = greedy(tiny.opened, prompts, 40, eos)
     for prompt, answer in zip(prompts, answers, strict=True):
         wanted: list[int] = []
         while len(wanted) < 40 and not (wanted and wanted[-1] in eos):

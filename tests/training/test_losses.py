@@ -65,6 +65,7 @@ def test_gradients_equal_autograd(base_share, chunk):
         head,
         labels,
         weights,
+        float(weights.sum()),
         codes=codes,
         output=output,
         base_share=base_share,
@@ -93,11 +94,10 @@ def test_bfloat16_products_change_the_gradients_by_rounding_only():
         for n, m in [(64, 32), (90, 32), (64, 16), (90, 16)]
     )
     labels, weights = torch.randint(0, 90, (64,), generator=rng), torch.rand(64, generator=rng)
-    exact = draft_loss(hidden, head, labels, weights, codes=codes, output=output, base_share=0.3)
+    total, more = float(weights.sum()), {"codes": codes, "output": output, "base_share": 0.3}
+    exact = draft_loss(hidden, head, labels, weights, total, **more)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = draft_loss(
-            hidden, head, labels, weights, codes=codes, output=output, base_share=0.3
-        )
+        rounded = draft_loss(hidden, head, labels, weights, total, **more)
     assert rounded.final != exact.final, (
         "the products were not rounded: autocast did not reach the loss"
     )
@@ -115,6 +115,7 @@ def test_corrected_loss_without_a_head_is_refused():
             torch.zeros(3, 2),
             torch.zeros(1, dtype=torch.long),
             torch.ones(1),
+            1.0,
             base_share=0.5,
         )
 
@@ -127,7 +128,7 @@ def test_the_likelihood_is_the_drafters_probability_of_each_label(corrected):
     )
     labels = torch.randint(0, 9, (10,), generator=rng)
     more = {"codes": codes, "output": output, "base_share": 0.4} if corrected else {}
-    result = draft_loss(hidden, head, labels, torch.ones(10), chunk=3, **more)
+    result = draft_loss(hidden, head, labels, torch.ones(10), 10.0, chunk=3, **more)
     logits = hidden @ head.T + (codes @ output.T if corrected else 0)
     assert torch.allclose(
         result.likelihood, logits.softmax(-1)[torch.arange(10), labels], atol=1e-6
@@ -146,9 +147,9 @@ def test_the_confidence_target_is_one_minus_half_the_distance_to_a_one_hot_targe
     assert torch.allclose(published, likelihood, atol=1e-6)
     weights = torch.tensor([1.0, 2.0, 0.0, 1.0, 1.0])
     best = torch.logit(likelihood)
-    least = confidence_loss(best, published, weights)
+    least = confidence_loss(best, published, weights, 5.0)
     for step in (-0.1, 0.1):
-        assert confidence_loss(best + step, published, weights) > least
+        assert confidence_loss(best + step, published, weights, 5.0) > least
     assert torch.equal(
-        confidence_loss(best + torch.tensor([0, 0, 9.0, 0, 0]), published, weights), least
+        confidence_loss(best + torch.tensor([0, 0, 9.0, 0, 0]), published, weights, 5.0), least
     )

@@ -24,15 +24,18 @@ def test_survival_counts_accepted_drafts_not_the_bonus_token():
 
 @pytest.mark.real_model
 def test_shipped_drafter_is_validated_losslessly(embedded_model, tmp_path, capsys):
-    from transformers import AutoTokenizer
-
     from dartree_exp.drafters.locate import locate
-    from dartree_exp.training.prompts import render
+    from dartree_exp.models.registry import load_codec
 
-    tokenizer = AutoTokenizer.from_pretrained(embedded_model)
+    render = load_codec(embedded_model, 49152).encode_chat
     data, out = tmp_path / "text.jsonl", tmp_path / "validation.json"
     rows = [
-        {"id": domain, "domain": domain, "prompt_ids": render(tokenizer, prompt), "output_ids": [2]}
+        {
+            "id": domain,
+            "domain": domain,
+            "prompt_ids": render([{"role": "user", "content": prompt}]),
+            "output_ids": [2],
+        }
         for domain, prompt in PROMPTS.items()
     ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))

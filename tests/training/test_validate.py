@@ -19,10 +19,9 @@ from dartree_exp.training.validate import ANCHORS, even_anchors, main, validate
 @pytest.fixture(scope="module")
 def narrow(tiny, tmp_path_factory):
     """A head that drafts over 20 of the text's 30 ids: its run, its exported folder, its curve."""
-    root = tmp_path_factory.mktemp("narrow")
-    run(tiny, root / "backbone", "--steps", "60", "--vocab", "20")
-    options = ["--stage", "head", "--vocab", "20", "--init", str(root / "backbone")]
-    curve = run(tiny, root / "run", "--steps", "40", *options)
+    root = tmp_path_factory.mktemp("narrow") / "training"
+    run(tiny, root / "backbone", steps=60, vocab=20)
+    curve = run(tiny, root / "run", stage="head", steps=40, vocab=20, init=root / "backbone")
     paths = ["--run", str(root / "run"), "--data", str(tiny.data), "--target", str(tiny.target)]
     assert export([*paths, "--out", str(root / "out"), "--holdout", "2"]) == 0
     return root, curve
@@ -40,8 +39,8 @@ def recount(sample: Captured, vocabulary: Vocabulary, block: int) -> tuple[list[
 
 
 def test_labels_outside_the_drafting_vocabulary_count_as_misses(tiny, narrow):
-    model, ids, _ = load_run(narrow[0] / "run", tiny.target)
-    vocabulary = load_vocabulary(tiny.target, ids.tolist(), 0)
+    model, ids, _ = load_run(narrow[0] / "run", tiny.opened)
+    vocabulary = load_vocabulary(tiny.opened, ids.tolist(), 0)
     samples = load_captured(tiny.features, 0, (0, 2))
     result = validate(model.backbone, None, model.feature_scale, samples, vocabulary, 4, ANCHORS)
     counts = [recount(sample, vocabulary, 4) for sample in samples]
@@ -88,11 +87,11 @@ def test_the_command_measures_an_exported_folder(tiny, narrow, tmp_path, capsys)
 
 
 def test_a_narrow_head_is_the_full_one_on_its_ids(tiny, narrow):
-    model, ids, _ = load_run(narrow[0] / "run", tiny.target)
-    model.head.bind(load_vocabulary(tiny.target, ids.tolist(), 0).embed)
+    model, ids, _ = load_run(narrow[0] / "run", tiny.opened)
+    model.head.bind(load_vocabulary(tiny.opened, ids.tolist(), 0).embed)
     again = narrow_head(full_head(model.head, ids, 40), ids, 40)
     assert torch.equal(again.output, model.head.output) and len(again.output) == 20
-    exported = load_exported(narrow[0] / "out", tiny.target)
+    exported = load_exported(narrow[0] / "out", tiny.opened)
     assert exported.vocabulary.ids.tolist() == ids.tolist()
     hidden, tokens = torch.randn(3, 4, 32), torch.randint(4, 30, (3, 4))
     torch.testing.assert_close(

@@ -32,7 +32,6 @@ def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
 
     Raises ConfigError with a one-line message.
     """
-    _add_parts(raw)
     config = typed(raw, Config, overrides)
     if config.tree.scoring is None:
         config.tree.scoring = "marginal" if config.drafter.head == NO_HEAD else "conditional"
@@ -55,6 +54,7 @@ def typed(raw: DictConfig, schema: type[T], overrides: Sequence[str] = ()) -> T:
     overrides: the settings as typed, of which some are read with escapes (`Knob.escapes`).
     Raises ConfigError with a one-line message.
     """
+    _add_parts(raw)
     try:
         plain = OmegaConf.to_container(raw, resolve=True)
     except OmegaConfBaseException as error:

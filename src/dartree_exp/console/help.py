@@ -9,10 +9,18 @@ import textwrap
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
-from dartree_exp.config import Config, compose
-from dartree_exp.config.composition import first_comment, groups, hydra_groups
+from dartree_exp.config import compose
+from dartree_exp.config.composition import (
+    Program,
+    composed,
+    first_comment,
+    groups,
+    hydra_groups,
+)
 from dartree_exp.config.knobs import describe, knobs
+from dartree_exp.config.load import typed
 from dartree_exp.config.methods import published
 from dartree_exp.config.parts import KINDS
 
@@ -53,6 +61,25 @@ usage: python -m dartree_exp.generate "your prompt" [key=value ...]
 From Python: from dartree_exp.generate import generate; generate("Why is the sky blue?").text
 Exit status: 0, 2 a mistake in the prompt or a setting, 130 interrupted.
 """
+_TRAIN_HEAD = """\
+Train a drafter for a target: its backbone (DFlash), then a correction head on it (Domino's GRU,
+DSpark's Markov heads). Prompts, text and features are made before: docs/training.md.
+
+usage: python -m dartree_exp.train [training=backbone|head|joint] [key=value ...]
+
+  python -m dartree_exp.train data=text.jsonl features=features training.minutes=40 name=backbone
+  python -m dartree_exp.train training=head training.init=multirun/training/backbone \\
+      data=text.jsonl features=features training.minutes=10 name=gru
+  python -m dartree_exp.train training=head training.head=markov ...     one of DSpark's heads
+  torchrun --standalone --nproc-per-node 2 -m dartree_exp.train ...      one run, two processes
+  python -m dartree_exp.train --cfg job                                  the settings alone
+
+The run folder is output/training/name: config.yaml, environment.json, status.json, curve.jsonl,
+checkpoint.safetensors. The same command resumes it, also after kill -9, and skips it when done.
+--config-dir DIR adds choices of your own, such as DIR/training/mine.yaml.
+Exit status: 0 done, 1 failed, 2 a mistake in a setting or a file, 3 another process is at the run,
+130 interrupted.
+"""
 _OF_ONE_ANSWER = ("model", "drafter", "tree", "budget", "verify", "decoding", "engine")
 _KEY_WIDTH = 32
 _LEAST_WIDTH = 80
@@ -63,7 +90,8 @@ def help_text(overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()) -
     overrides adds. Raises ConfigError where it cannot be read.
     """
     config = compose([text for text in overrides if text.lstrip("+").startswith("parts=")])
-    pages = (_groups(config_dirs), _parts(), _methods(config_dirs), _keys(config))
+    options = groups(config_dirs) | hydra_groups()
+    pages = (_groups(options), _parts(), _methods(config_dirs), _keys(config))
     return "\n".join([_HEAD, *(line for page in pages for line in (*page, ""))])
 
 
@@ -72,8 +100,13 @@ def generate_help_text() -> str:
     return "\n".join([_GENERATE_HEAD, *_methods(), "", *_keys(compose(), _OF_ONE_ANSWER)])
 
 
-def _groups(config_dirs: Sequence[Path]) -> list[str]:
-    options = groups(config_dirs) | hydra_groups()
+def train_help_text(program: Program) -> str:
+    """The page of `python -m dartree_exp.train --help`."""
+    config: Any = typed(composed((), program), program.schema)
+    return "\n".join([_TRAIN_HEAD, *_groups(groups(program=program)), "", *_keys(config)])
+
+
+def _groups(options: dict[str, list[str]]) -> list[str]:
     width = max(map(len, options))
     return [
         "Choices (group=option):",
@@ -100,11 +133,11 @@ def _methods(config_dirs: Sequence[Path] = ()) -> list[str]:
     return lines
 
 
-def _keys(config: Config, only: tuple[str, ...] = ()) -> list[str]:
-    """Every key, or those of these groups only."""
+def _keys(config: Any, only: tuple[str, ...] = ()) -> list[str]:
+    """Every key of a configuration, or those of these groups only."""
     lines = ["Keys (defaults shown; what they take in brackets):"]
     group = ""
-    for key, hint, knob in knobs():
+    for key, hint, knob in knobs(type(config)):
         head = key.rpartition(".")[0]
         if only and head not in only:
             continue

@@ -18,13 +18,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from dartree_exp.engines.batched import tapped
+from dartree_exp.engines.target import Target
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.command import Parser, natural, output, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
-from dartree_exp.training.features import FeatureForward
 from dartree_exp.training.provenance import begin_features, target_record
 from dartree_exp.training.shards import shard_path, write_shard
-from dartree_exp.training.target import check_samples, read_target_config, target_folder
+from dartree_exp.training.target import TARGET_HELP, check_samples, check_taps, open_target
 
 FREE_MARGIN = 2 * 1024**3  # bytes left for everything else on the disk
 
@@ -42,15 +43,18 @@ def estimated_bytes(groups: list[list[Sample]], width: int) -> int:
     return sum(len(s.ids) for group in groups for s in group) * (2 * width + 4)
 
 
-def capture_group(forward: FeatureForward, samples: list[Sample], batch_tokens: int) -> Tensor:
+def capture_group(
+    target: Target, taps: tuple[int, ...], samples: list[Sample], batch_tokens: int
+) -> Tensor:
     """bfloat16 features [T, n * hidden] of the samples in order; batches join samples of near-equal
     length.
     """
+    half = cpu_has_bf16()
     lengths = [len(s.ids) for s in samples]
     starts = [0]
     for length in lengths:
         starts.append(starts[-1] + length)
-    out = torch.empty(starts[-1], len(forward.taps) * forward.hidden_size, dtype=torch.bfloat16)
+    out = torch.empty(starts[-1], len(taps) * target.hidden_size, dtype=torch.bfloat16)
     order = sorted(range(len(samples)), key=lambda i: -lengths[i])
     while order:
         longest = lengths[order[0]]
@@ -59,7 +63,7 @@ def capture_group(forward: FeatureForward, samples: list[Sample], batch_tokens: 
         ids = torch.zeros(len(batch), longest, dtype=torch.int64)
         for row, i in enumerate(batch):
             ids[row, : lengths[i]] = torch.tensor(samples[i].ids)
-        features = forward(ids)
+        features = tapped(target, ids, taps, half)
         for row, i in enumerate(batch):
             out[starts[i] : starts[i + 1]] = features[row, : lengths[i]]
     return out
@@ -82,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
         "--data", type=Path, required=True, help="generated text (.jsonl or .jsonl.gz)"
     )
     parser.add_argument("--out", type=output, required=True, help="folder for the shards")
-    parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
+    parser.add_argument("--target", help=TARGET_HELP)
     parser.add_argument(
         "--taps",
         type=natural,
@@ -107,18 +111,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=positive, default=1)
     parser.add_argument("--seed", type=natural, default=0, help="of the hold-out and the order")
     args = parser.parse_args(argv)
-    torch.set_num_threads(args.threads)
-    target = target_folder(args.target)
+    taps = tuple(args.taps)
     samples = load_samples(args.data)
-    check_samples(samples, read_target_config(target), args.data)
+    target = open_target(args.target, args.threads)
+    check_taps(taps, target)
+    check_samples(samples, target, args.data)
     groups = plan_shards(samples, args.holdout, args.shard_size, args.seed)[: args.limit]
-    forward = FeatureForward(target, tuple(args.taps), bf16=cpu_has_bf16())
     args.out.mkdir(parents=True, exist_ok=True)
     todo = [i for i in range(len(groups)) if not shard_path(args.out, i).exists()]
-    need, free = (
-        estimated_bytes([groups[i] for i in todo], len(args.taps) * forward.hidden_size),
-        shutil.disk_usage(args.out).free,
-    )
+    need = estimated_bytes([groups[i] for i in todo], len(taps) * target.hidden_size)
+    free = shutil.disk_usage(args.out).free
     print(
         f"{len(todo)} of {len(groups)} shards to capture: {need / 1e9:.1f} GB, {free / 1e9:.1f} GB "
         "free",
@@ -140,8 +142,8 @@ def main(argv: list[str] | None = None) -> int:
     index, count = args.part
     began, tokens = time.perf_counter(), 0
     for number in [i for i in todo if i % count == index]:
-        features = capture_group(forward, groups[number], args.batch_tokens)
-        write_shard(shard_path(args.out, number), groups[number], features, forward.taps)
+        features = capture_group(target, taps, groups[number], args.batch_tokens)
+        write_shard(shard_path(args.out, number), groups[number], features, taps)
         tokens += len(features)
         rate = tokens / (time.perf_counter() - began)
         print(f"shard {number}/{len(groups) - 1}: {tokens} tokens, {rate:.0f} tokens/s", flush=True)

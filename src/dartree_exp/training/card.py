@@ -17,6 +17,7 @@ from dartree_exp.drafters.dflash.backbone_ref import WEIGHTS
 from dartree_exp.errors import UserError
 from dartree_exp.models.fetch import sha256_of
 from dartree_exp.records.files import iter_lines, write_atomic, write_json
+from dartree_exp.records.layout import CURVE
 from dartree_exp.records.reading import read_object
 from dartree_exp.training.card_text import render
 from dartree_exp.training.command import Parser, output, run
@@ -30,8 +31,8 @@ MEASURED = {"accuracy": "training.validate", "validation": "training.tau"}
 
 
 def stages(run: Path) -> list[dict[str, Any]]:
-    """What each stage did, first stage first; a run points to the run or exported folder it started
-    from by its `init.txt`.
+    """What each stage did, first stage first; a checkpoint names the run or exported folder that it
+    was started from.
 
     What a checkpoint cannot know, such as settings changed at a resume, is taken from the run's
     `notes.txt`, if it has one.
@@ -39,13 +40,13 @@ def stages(run: Path) -> list[dict[str, Any]]:
     if (run / CARD).exists():  # exported: a run took its backbone
         return [s for s in read_card(run)["stages"] if s["stage"] == "backbone"]
     meta = require_state(run)[1]
-    curve = list(iter_lines(run / "curve.jsonl"))
+    curve = list(iter_lines(run / CURVE))
     if not curve:
-        raise UserError(f"{run}: no curve.jsonl, the run was not validated yet")
+        raise UserError(f"{run}: no {CURVE}, the run was not validated yet")
     mine = {
         "stage": meta["settings"]["stage"],
         "settings": meta["settings"],
-        "objective": meta.get("objective") or objective_of(from_json(meta["settings"])),
+        "objective": meta.get("objective") or objective_of(from_json(meta["settings"])[0]),
         "steps": meta["step"],
         "minutes": round(meta["seconds"] / 60, 1),
         "workers": meta["workers"],
@@ -56,8 +57,7 @@ def stages(run: Path) -> list[dict[str, Any]]:
         "notes": (run / "notes.txt").read_text().strip() if (run / "notes.txt").exists() else None,
         "curve": curve,
     }
-    before = run / "init.txt"
-    return [*(stages(Path(before.read_text().strip())) if before.exists() else []), mine]
+    return [*(stages(Path(meta["init"])) if meta.get("init") else []), mine]
 
 
 def read_card(folder: Path) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
     for stage in card[
         "stages"
     ]:  # cards from before objectives were recorded: their settings say it
-        stage.setdefault("objective", objective_of(from_json(stage["settings"])))
+        stage.setdefault("objective", objective_of(from_json(stage["settings"])[0]))
     from dartree_exp.training.exported import weights_of
 
     for key in MEASURED:

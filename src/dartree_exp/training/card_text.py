@@ -39,7 +39,7 @@ def title(card: dict[str, Any]) -> str:
 def trained_head(card: dict[str, Any]) -> str | None:
     """The kind of the correction head; None where no stage trained one."""
     last = card["stages"][-1]
-    return None if last["stage"] == "backbone" else from_json(last["settings"]).head
+    return None if last["stage"] == "backbone" else from_json(last["settings"])[0].head
 
 
 def summary(card: dict[str, Any]) -> str:
@@ -174,7 +174,7 @@ def _accuracy(measured: dict[str, Any]) -> list[str]:
 
 def _stage(stage: dict[str, Any]) -> list[str]:
     s, rows = stage["settings"], stage["curve"]
-    head = None if stage["stage"] == "backbone" else from_json(s).head
+    head = None if stage["stage"] == "backbone" else from_json(s)[0].head
     short = (
         f" (the first {100 * s['short_until']:.0f} % of the run: {s['short_block']})"
         if s["short_until"]

@@ -112,5 +112,5 @@ def frequent_ids(samples: Iterable[Sample], count: int) -> list[int]:
     for sample in samples:
         seen.update(sample.output_ids)
     if len(seen) < count:
-        raise InputError(f"vocab = {count}: the text has only {len(seen)} distinct ids")
+        raise InputError(f"training.vocab={count}: the text has only {len(seen)} distinct ids")
     return sorted(sorted(seen, key=lambda i: (-seen[i], i))[:count])

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dartree_exp.drafters.dflash.checkpoint import read_checkpoint, save_drafter, save_head
+from dartree_exp.engines.target import Target
 from dartree_exp.errors import UserError
 from dartree_exp.records.reading import read_object
 from dartree_exp.training.card import data_card, stages, weights_card, write_card
@@ -28,23 +29,24 @@ from dartree_exp.training.model import DraftModel, build_model
 from dartree_exp.training.provenance import target_record
 from dartree_exp.training.settings import from_json
 from dartree_exp.training.state import require_state
-from dartree_exp.training.target import target_folder
+from dartree_exp.training.target import TARGET_HELP, open_target
 
 
-def load_run(run: Path, target: Path) -> tuple[DraftModel, Tensor, dict]:
+def load_run(run: Path, target: Target) -> tuple[DraftModel, Tensor, dict]:
     """(model with the averaged weights, drafting ids int64 [Vd], checkpoint meta) of a run folder.
 
     Raises:
         InputError: no checkpoint in the folder.
     """
     tensors, meta = require_state(run)
-    model = build_model(target, from_json(meta["settings"]), tensors["model"]["feature_scale"])
+    settings, taps = from_json(meta["settings"])
+    model = build_model(target, settings, taps, tensors["model"]["feature_scale"])
     model.load_state_dict(tensors["model"])
     model.load_state_dict(tensors["ema"], strict=False)
     return model, tensors["vocabulary"]["ids"], meta
 
 
-def export(run: Path, out: Path, target: Path, card: dict, backbone: Path | None = None) -> None:
+def export(run: Path, out: Path, target: Target, card: dict, backbone: Path | None = None) -> None:
     """Write config.json, model.safetensors (bfloat16), card.json and card.md.
 
     backbone: see the module's text. Raises InputError where the run's head was not trained on that
@@ -98,15 +100,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--data", type=Path, required=True, help="the generated text that was captured"
     )
-    parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
+    parser.add_argument("--target", help=TARGET_HELP)
     parser.add_argument("--holdout", type=positive, default=8)
     parser.add_argument(
         "--backbone", type=Path, help="exported folder beside --out: write the head alone"
     )
     parser.add_argument("--name", help="title of the card (default: what the weights are)")
     args = parser.parse_args(argv)
-    target = target_folder(args.target)
     meta = require_state(args.run)[1]
+    target = open_target(args.target)
     card = {
         "target": _checked_target(target, meta.get("data")),
         "data": data_card(args.data, args.holdout, meta["settings"]["seed"], meta.get("data")),
@@ -118,11 +120,11 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _checked_target(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any] | str:
-    """The run's record of its target, which `folder` must be; a description in words for a run
+def _checked_target(target: Target, recorded: dict[str, Any] | None) -> dict[str, Any] | str:
+    """The run's record of its target, which `target` must be; a description in words for a run
     without one.
     """
-    found = target_record(folder)
+    found = target_record(target)
     if recorded is None:
         return (
             f"{found.get('source') or found['name']}, sha256 of the weights "
@@ -130,7 +132,7 @@ def _checked_target(folder: Path, recorded: dict[str, Any] | None) -> dict[str, 
         )
     if found["weights_sha256"] != recorded["target"]["weights_sha256"]:
         raise UserError(
-            f"--target {folder}: not the target of this run, {recorded['target']['name']}"
+            f"--target {target.name}: not the target of this run, {recorded['target']['name']}"
         )
     return dict(recorded["target"])
 

@@ -14,6 +14,7 @@ from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
 from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.engines.target import Target
 from dartree_exp.models.fetch import sha256_of
 from dartree_exp.training.batches import Vocabulary
 from dartree_exp.training.model import load_vocabulary
@@ -31,8 +32,8 @@ class Exported:
     vocabulary: Vocabulary
 
 
-def load_exported(folder: Path, target: Path) -> Exported:
-    """Read an exported folder beside a target's. Raises CheckpointError."""
+def load_exported(folder: Path, target: Target) -> Exported:
+    """Read an exported folder for its target. Raises CheckpointError."""
     stored = read_checkpoint(folder, dtype=torch.float32)
     ids = torch.arange(stored.config.vocab_size) if stored.vocab_ids is None else stored.vocab_ids
     vocabulary = load_vocabulary(target, ids.tolist(), stored.config.mask_token_id)

@@ -15,15 +15,14 @@ from pathlib import Path
 
 import torch
 
+from dartree_exp.engines.batched import greedy
 from dartree_exp.records.files import repair_lines
 from dartree_exp.records.schema import RecordError
-from dartree_exp.training.batched import greedy
 from dartree_exp.training.command import Parser, output_file, positive, run
-from dartree_exp.training.errors import InputError, first_line
-from dartree_exp.training.features import LlamaStack
-from dartree_exp.training.prompts import TrainingPrompt, load_prompts, load_texts, render, without
+from dartree_exp.training.errors import InputError
+from dartree_exp.training.prompts import TrainingPrompt, load_prompts, load_texts, without
 from dartree_exp.training.provenance import begin_text, file_record, finish_text, target_record
-from dartree_exp.training.target import target_folder
+from dartree_exp.training.target import TARGET_HELP, open_target
 
 
 def finished(out: Path) -> set[str]:
@@ -66,18 +65,15 @@ def main(argv: list[str] | None = None) -> int:
         default=[],
         help="JSON lines with `prompt` or `turns`: such prompts are left out",
     )
-    parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
+    parser.add_argument("--target", help=TARGET_HELP)
     parser.add_argument("--cap", type=positive, default=192, help="new tokens per prompt")
     parser.add_argument("--batch", type=positive, default=64)
     parser.add_argument("--threads", type=positive, default=1)
     args = parser.parse_args(argv)
-    torch.set_num_threads(args.threads)
-    from transformers import AutoTokenizer
-
-    target = target_folder(args.target)
     excluded = {path: load_texts(path) for path in args.exclude}
     prompts = load_prompts(args.prompts)
     wanted = without(prompts, {text for texts in excluded.values() for text in texts})
+    target = open_target(args.target, args.threads)
     settings = {
         "target": target_record(target),
         "cap": args.cap,
@@ -91,30 +87,20 @@ def main(argv: list[str] | None = None) -> int:
         "kept_out": len(prompts) - len(wanted),
     }
     done = finished(args.out)
-    stack = LlamaStack(target)
     todo = [p for p in wanted if p.id not in done]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            target, local_files_only=True, trust_remote_code=False
-        )
-        batches = plan([(p, render(tokenizer, p.prompt)) for p in todo], args.batch)
-    except Exception as error:  # whatever a damaged tokenizer or its template raises
-        raise InputError(
-            f"--target {target}: the tokenizer or its chat template fails ({first_line(error)})"
-        ) from error
-    eos = stack.config.get("eos_token_id")
-    eos = set(eos) if isinstance(eos, list) else {eos}
+    render = target.tokenizer.encode_chat
+    rendered = [(p, render([{"role": "user", "content": p.prompt}])) for p in todo]
+    batches = plan(rendered, args.batch)
     longest = max((len(ids) for batch in batches for _, ids in batch), default=0)
-    if longest + args.cap > stack.config["max_position_embeddings"]:
-        limit = stack.config["max_position_embeddings"]
+    if longest + args.cap > target.max_positions:
         raise InputError(
             f"--cap {args.cap}: the longest prompt has {longest} tokens and the target takes "
-            f"{limit} in all"
+            f"{target.max_positions} in all"
         )
     record = begin_text(args.out, settings, source)
     began, tokens, count = time.perf_counter(), 0, 0
     for batch in batches:
-        answers = greedy(stack, torch.tensor([ids for _, ids in batch]), args.cap, eos)
+        answers = greedy(target, torch.tensor([ids for _, ids in batch]), args.cap, target.eos_ids)
         lines = [
             json.dumps(
                 {

@@ -76,6 +76,7 @@ def draft_loss(
     head: Tensor,
     labels: Tensor,
     weights: Tensor,
+    total: float,
     *,
     codes: Tensor | None = None,
     output: Tensor | None = None,
@@ -93,11 +94,11 @@ def draft_loss(
         hidden: float32 [N, H] final-normed slots; base logits are hidden @ head.T.
         head: float32 [Vd, H] frozen vocabulary rows.
         labels: int64 [N] columns.
-        weights: float32 [N]; the loss is the sum of weight * CE divided by the sum of weights.
+        weights: float32 [N]; the loss is the sum of weight * CE divided by `total`, the sum of
+            the weights of all rows that it is a mean over.
         codes, output: [N, E] and [Vd, E]; the correction is codes @ output.T. Needed where
             base_share < 1.
     """
-    total = weights.sum().clamp_min(1e-12)
     corrected = codes is not None and output is not None
     if base_share < 1 and not corrected:
         raise ValueError("a corrected loss needs codes and output")
@@ -108,7 +109,7 @@ def draft_loss(
     likelihood = torch.empty(len(hidden))
     for begin in range(0, len(hidden), chunk):
         part = slice(begin, begin + chunk)
-        share, target = weights[part] / total, labels[part]
+        share, target = weights[part] / max(total, 1e-12), labels[part]
         base = F.linear(hidden[part], head).float()
         gradient = None
         if (
@@ -138,9 +139,9 @@ def draft_loss(
     return LossResult(sums[0], sums[1], likelihood, d_hidden, d_codes, d_output)
 
 
-def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean BCE of confidence logits [N] against c* = 1 - L1(p, q) / 2 [N], a constant
-    (DSpark, section 1.5).
+def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor, total: float) -> Tensor:
+    """BCE of confidence logits [N], weighted and divided by `total`, against c* = 1 - L1(p, q) / 2
+    [N], a constant (DSpark, section 1.5).
 
     The text is the target's greedy output, so p is one-hot at the label y and c* = 1 - (1 - q(y)) =
     q(y): the drafter's own probability of the label, 0 where the drafting vocabulary lacks it.
@@ -148,7 +149,7 @@ def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor) -> Tens
     alone (`ConfidenceHead.forward` sees to that), so that a head with it is trained as one without.
     """
     loss = F.binary_cross_entropy_with_logits(logits, acceptance.detach(), reduction="none")
-    return (loss * weights).sum() / weights.sum().clamp_min(1e-12)
+    return (loss * weights).sum() / max(total, 1e-12)
 
 
 def _loss_to_gradient(logits: Tensor, target: Tensor, share: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.heads.spec import HEADS
-from dartree_exp.training.settings import TrainSettings
 
 BASE, CORRECTED = "cross-entropy of the base logits", "cross-entropy of the corrected logits"
 CONFIDENCE = "binary cross-entropy of the confidence head"
@@ -25,7 +25,7 @@ of a block.
 """
 
 
-def objective_of(settings: TrainSettings) -> dict[str, Any]:
+def objective_of(settings: TrainingConfig) -> dict[str, Any]:
     """`terms` (loss, weight), `gamma` of the slot weights exp(-k / gamma), `schedule` of the
     learning rate.
     """

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dartree_exp.training.corpus import read_lines
 from dartree_exp.training.errors import InputError, first_line
@@ -88,13 +87,3 @@ def without(prompts: list[TrainingPrompt], excluded: set[str]) -> list[TrainingP
 def fold(text: str) -> str:
     """Lower case, runs of white space as one space."""
     return " ".join(text.lower().split())
-
-
-def render(tokenizer: Any, prompt: str) -> list[int]:
-    """Ids of the chat template with this user turn and the generation prompt."""
-    turns = [{"role": "user", "content": prompt}]
-    return list(
-        tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)[
-            "input_ids"
-        ]
-    )

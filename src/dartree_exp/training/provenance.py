@@ -13,26 +13,26 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from dartree_exp.engines.target import Target
 from dartree_exp.errors import UserError
 from dartree_exp.models.fetch import SOURCES, cache_folder, sha256_of
 from dartree_exp.records.environment import cpu_description, git_commit
 from dartree_exp.records.files import write_json
 from dartree_exp.records.reading import read_object
 from dartree_exp.training.errors import InputError
-from dartree_exp.training.target import EMBEDDED
 
 FEATURES_RECORD = "about.json"
 
 
-def target_record(folder: Path) -> dict[str, Any]:
+def target_record(target: Target) -> dict[str, Any]:
     """`name`, `weights_sha256` and, for the embedded target, `source`: the file its weights are
     converted from.
     """
     from dartree_exp.models.registry import weights_digest
 
-    record = {"name": folder.resolve().name, "weights_sha256": weights_digest(folder)}
-    if folder.resolve() == (cache_folder() / EMBEDDED).resolve():
-        source = SOURCES[EMBEDDED]
+    record = {"name": target.name, "weights_sha256": target.weights_sha256}
+    source, folder = SOURCES.get(target.name), cache_folder() / target.name
+    if source and folder.is_dir() and weights_digest(folder) == target.weights_sha256:
         record["source"] = (
             f"{source.gguf_name} of {source.package}=={source.version}, sha256 {source.sha256}"
         )
@@ -128,20 +128,22 @@ def begin_features(folder: Path, text: Path, settings: dict[str, Any]) -> None:
         write_json(path, {**wanted, "generation": text_record(text)})
 
 
-def features_record(folder: Path) -> dict[str, Any] | None:
-    """What `capture` recorded; None for features from before there were records."""
+def features_record(folder: Path) -> dict[str, Any]:
+    """What `capture` recorded. Raises UserError."""
     path = folder / FEATURES_RECORD
     if not path.exists():
-        return None
+        raise InputError(f"{folder}: has no {FEATURES_RECORD}; run dartree_exp.training.capture")
     record = read_object(path)
     if missing := {"text", "target", "taps", "holdout", "seed"} - record.keys():
         raise InputError(f"{path}: lacks {', '.join(sorted(missing))}; capture into a new folder")
     return record
 
 
-def refuse_changes(what: Path, record: dict[str, Any], settings: dict[str, Any]) -> None:
+def refuse_changes(
+    what: Path, record: dict[str, Any], settings: dict[str, Any], advice: str = ""
+) -> None:
     """Raises UserError that names the settings which `record` has otherwise."""
     changed = [key for key in settings if record.get(key) != settings[key]]
     if changed:
         shown = ", ".join(f"{key} = {record.get(key)}, now {settings[key]}" for key in changed)
-        raise UserError(f"{what}: was begun with other settings: {shown}")
+        raise UserError(f"{what}: was begun with other settings: {shown}{advice}")

@@ -13,10 +13,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dartree_exp.drafters.tensor_files import write_whole
-from dartree_exp.records.files import append_lines, encode_lines
+from dartree_exp.records.layout import CHECKPOINT
 from dartree_exp.training.errors import InputError, first_line
 
-CHECKPOINT = "checkpoint.safetensors"
 _GROUPS = {"model", "ema", "optimizer", "vocabulary"}
 _META = {"step", "seconds", "blocks", "settings", "shards", "samples", "order", "workers"}
 
@@ -85,8 +84,3 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     optimizer.load_state_dict(
         {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
     )
-
-
-def append_line(path: Path, row: dict) -> None:
-    """One JSON object, forced to disk. Raises RecordError."""
-    append_lines(path, encode_lines([row]))

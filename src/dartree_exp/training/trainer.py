@@ -1,14 +1,16 @@
-"""One process of a training run: its data, optimiser, averages, checkpoints and log."""
+"""One process of a training: its data, optimiser, averages and checkpoints."""
 
 from __future__ import annotations
 
-import argparse
-import sys
+from pathlib import Path
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 
+from dartree_exp.config.training import TrainConfig
+from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import (
     MIN_OUTPUT,
     FeatureStore,
@@ -24,181 +26,177 @@ from dartree_exp.training.model import (
     DraftModel,
     build_model,
     load_vocabulary,
-    step_gradients,
     trained_parameters,
 )
 from dartree_exp.training.objective import objective_of
 from dartree_exp.training.provenance import with_machine
-from dartree_exp.training.settings import TrainSettings, from_json, to_json
-from dartree_exp.training.start import starting_state
+from dartree_exp.training.settings import block_at, lr_at, to_json
+from dartree_exp.training.start import Start, read_start
 from dartree_exp.training.state import (
-    append_line,
     load_state,
     optimizer_tensors,
     restore_optimizer,
     save_state,
 )
+from dartree_exp.training.step import Step, draw
+from dartree_exp.training.team import Team
 from dartree_exp.training.validate import ANCHORS, validate
 
-POLL_STEPS = 10
+POLL_STEPS = 10  # between two looks for new shards
 
 
 class Trainer:
-    """See `dartree_exp.training.train`; `number` = optimiser steps done, `seconds` = wall clock
-    spent on them.
+    """`number` = optimiser steps done, `seconds` = wall clock spent on them, `running` = running
+    means of the losses.
+
+    folder: where the checkpoint is. record: what `training.capture` wrote about the features. ids:
+    the drafting vocabulary, ascending. Raises UserError.
     """
 
     def __init__(
-        self, args: argparse.Namespace, settings: TrainSettings, ids: list[int], rank: int
+        self,
+        config: TrainConfig,
+        target: Target,
+        folder: Path,
+        record: dict[str, Any],
+        ids: list[int],
+        team: Team,
     ) -> None:
-        self.args, self.settings, self.rank = args, settings, rank
-        self.vocabulary = load_vocabulary(args.target, ids, settings.mask_token_id)
-        self.store = FeatureStore(args.features, settings.taps)
-        self.held = load_captured(args.features, 0, settings.taps)
+        self.settings = s = config.training
+        self.folder, self.record, self.team = folder, record, team
+        self.taps = tuple(record["taps"])
+        if s.samples < team.size:
+            raise InputError(
+                f"training.samples={s.samples}: must be at least the number of processes, "
+                f"{team.size}"
+            )
+        features = Path(config.features or "").expanduser()
+        self.vocabulary = load_vocabulary(target, ids, s.mask_token_id)
+        self.store = FeatureStore(features, self.taps)
+        self.held = load_captured(features, 0, self.taps)
         if not self.held:
-            raise InputError(f"{args.features}: no held-out sample has {MIN_OUTPUT} output tokens")
-        self.order = Order(settings.seed)
+            raise InputError(f"{features}: no held-out sample has {MIN_OUTPUT} output tokens")
+        self.order = Order(s.seed)
         self.number, self.seconds, self.blocks = 0, 0.0, 0
         self.machines: list[dict] | None = with_machine([])
         self.running: dict[str, float] = {}
-
-    def resume_or_start(self) -> None:
-        """Continue from the run's checkpoint, else from --init, else from fresh seeded weights."""
-        saved = load_state(self.args.out)
-        start = (
-            starting_state(self.args.init, self.vocabulary.ids)
-            if self.args.init and not saved
-            else None
-        )
-        if saved:
-            self._check_settings(saved[1]["settings"])
-            if saved[1].get("data") and saved[1]["data"] != self.args.record:
-                raise InputError(
-                    f"{self.args.out}: the checkpoint was trained on other features than "
-                    f"{self.args.features}"
-                )
-        begun = saved or start
-        scale = begun[0]["model"]["feature_scale"] if begun else feature_scale(self.held)
-        self.model: DraftModel = build_model(self.args.target, self.settings, scale)
-        self.model.head.bind(self.vocabulary.embed)
+        saved = load_state(folder)
+        if saved is None:
+            start = Start({}, None)
+            if s.init is not None:
+                start = read_start(Path(s.init).expanduser(), s, self.taps, self.vocabulary.ids)
+            scale = feature_scale(self.held) if start.scale is None else start.scale
+        elif saved[1].get("data") not in (None, record):
+            raise InputError(
+                f"{folder}: the checkpoint was trained on other features than {features}"
+            )
+        else:
+            scale = saved[0]["model"]["feature_scale"]
+        self.model: DraftModel = build_model(target, s, self.taps, scale)
+        where = folder if saved else f"training.init={s.init}"
         try:
             if saved:
                 self.model.load_state_dict(saved[0]["model"])
-            elif start:
-                self._start_from(*start)
+            else:
+                fresh = self.model.state_dict()
+                self.model.load_state_dict({**fresh, **start.under(scale)} if s.init else fresh)
         except (RuntimeError, KeyError) as error:  # tensors that are missing or of other sizes
-            where = self.args.out if saved else f"--init {self.args.init}"
             raise InputError(
                 f"{where}: weights of other sizes than these settings ({first_line(error)[:200]})"
             ) from error
-        self.parameters = trained_parameters(self.model, self.settings.stage)
-        # The confidence head's gradient must not shrink the others' by way of the common norm; Adam
-        # forgives its size.
-        apart = (
-            []
-            if self.model.confidence is None
-            else [id(p) for p in self.model.confidence.parameters()]
-        )
-        self.clipped = [p for p in self.parameters if id(p) not in apart]
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(False)
-        for parameter in self.parameters:
-            parameter.requires_grad_(True)
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=self.settings.lr,
-            betas=(0.9, self.settings.beta2),
-            weight_decay=self.settings.weight_decay,
-            fused=True,
-        )
-        self.average = [p.detach().clone() for p in self.model.parameters()]
-        if self.args.init and self.rank == 0:
-            (self.args.out / "init.txt").write_text(f"{self.args.init.resolve()}\n")
+        self._prepare()
         if saved:
-            tensors, meta = saved
-            restore_optimizer(self.optimizer, tensors["optimizer"])
-            names = [name for name, _ in self.model.named_parameters()]
-            self.average = [tensors["ema"][name].clone() for name in names]
-            self.number, self.seconds, self.blocks = meta["step"], meta["seconds"], meta["blocks"]
-            # A run begun without this record must not look as if this machine had done all of it.
-            self.machines = with_machine(meta["machines"]) if meta.get("machines") else None
-            self.store.grow(meta["shards"])
-            self.order.restore(meta["order"])
+            self._resume(*saved)
         self._poll()
 
-    def progress(self, args: argparse.Namespace) -> float:
-        """Share of the budget used, 0..1."""
-        used = self.number / args.steps if args.steps else self.seconds / (60 * args.minutes)
+    def _prepare(self) -> None:
+        """Averages, optimiser, and what both and the losses need of the modules."""
+        s = self.settings
+        self.average = AveragedModel(self.model, multi_avg_fn=_ema(s.ema))
+        for model in (self.model, self.averaged):
+            model.head.bind(self.vocabulary.embed)
+            model.requires_grad_(False)
+        self.parameters = trained_parameters(self.model, s.stage)
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+        # The confidence head's gradient must not shrink the others' by way of the common norm; Adam
+        # forgives its size.
+        confidence = self.model.confidence
+        apart = [] if confidence is None else [id(p) for p in confidence.parameters()]
+        self.clipped = [p for p in self.parameters if id(p) not in apart]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=s.lr,
+            betas=(0.9, s.beta2),
+            weight_decay=s.weight_decay,
+            fused=True,
+        )
+        self.loss = self.team.wrapped(Step(self.model, s, self.vocabulary))
+
+    @property
+    def averaged(self) -> DraftModel:
+        """The model with the averaged weights."""
+        model: DraftModel = self.average.module
+        return model
+
+    def progress(self) -> float:
+        """Share of the training that is done, 0..1."""
+        s = self.settings
+        used = self.number / s.steps if s.steps else self.seconds / (60 * (s.minutes or 1))
         return min(1.0, used)
 
     def step(self) -> None:
-        """One optimiser step on one batch per process."""
+        """One optimiser step on one batch, of which each process has its share.
+
+        Samples, anchors and slots depend on the step and on the place in the batch alone, so that
+        the number of processes changes nothing but the order of additions.
+        """
         if self.number % POLL_STEPS == 0:
             self._poll()
-        s, progress = self.settings, self.progress(self.args)
-        rng = generator(s.seed, 2, self.number, self.rank)
-        share = self.order.take(s.samples * self.args.workers)[self.rank :: self.args.workers]
-        samples = [self.store.samples[i] for i in share]
-        anchors = [random_anchors(sample, s.anchors, rng) for sample in samples]
-        batch = make_batch(
-            samples, anchors, s.block_at(progress), self.model.feature_scale, self.vocabulary
-        )
-        loss = step_gradients(self.model, batch, s, self.vocabulary, progress, rng)
-        self._share_gradients()
+        s, team, progress = self.settings, self.team, self.progress()
+        mine = range(team.rank, s.samples, team.size)
+        chosen = self.order.take(s.samples)
+        samples = [self.store.samples[chosen[place]] for place in mine]
+        draws = [generator(s.seed, 2, self.number, place) for place in mine]
+        anchors = [
+            random_anchors(sample, s.anchors, rng)
+            for sample, rng in zip(samples, draws, strict=True)
+        ]
+        scale = self.model.feature_scale
+        batch = make_batch(samples, anchors, block_at(s, progress), scale, self.vocabulary)
+        drawn = draw(batch, s, draws)
+        # Gradients become means over the processes; of sums over all weights they must be a sum.
+        totals = [total / team.size for total in team.sums(drawn.totals)]
+        loss = self.loss(batch, drawn, totals, progress)
+        loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.clipped, s.clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = s.lr_at(progress, self.number)
+            group["lr"] = lr_at(s, progress, self.number)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
-        decay = min(s.ema, (self.number + 1) / (self.number + 10))
-        with torch.no_grad():
-            torch._foreach_lerp_(self.average, list(self.model.parameters()), 1 - decay)
+        self.average.update_parameters(self.model)
         self.number += 1
-        self.blocks += s.samples * s.anchors * self.args.workers
-        numbers = {
-            "base": loss.base,
-            "final": loss.final,
-            "confidence": loss.confidence,
-            "grad_norm": float(norm),
-        }
-        self._report(numbers, progress)
+        self.blocks += s.samples * s.anchors
+        means = [x / team.size for x in team.sums([loss.base, loss.final, loss.confidence])]
+        names = ("base", "final", "confidence", "grad_norm")
+        for key, value in zip(names, [*means, float(norm)], strict=True):
+            old = self.running.get(key, value)
+            self.running[key] = round(old + 0.05 * (value - old), 4)
 
-    def validate(self) -> None:
-        """Held-out numbers of the averaged weights, appended to curve.jsonl (rank 0; the others
-        wait at the next sum).
-        """
-        if self.rank:
-            return
-        corrected = self.settings.stage != "backbone"
-        current = [p.detach().clone() for p in self.model.parameters()]
-        with torch.no_grad():
-            torch._foreach_copy_(list(self.model.parameters()), self.average)
-            head = self.model.head if corrected else None
-            scale, block = self.model.feature_scale, self.settings.block
-            result = validate(
-                self.model.backbone, head, scale, self.held, self.vocabulary, block, ANCHORS
-            )
-            torch._foreach_copy_(list(self.model.parameters()), current)
-        row = {
-            "step": self.number,
-            "seconds": round(self.seconds, 1),
-            "stage": self.settings.stage,
-            **self.running,
-            **result,
-        }
-        append_line(self.args.out / "curve.jsonl", row)
-        print(
-            f"\nvalidation at {self.number}: chain {result['chain']}, accuracy "
-            f"{result['accuracy'][:6]}",
-            flush=True,
-        )
+    def validate(self) -> dict[str, Any]:
+        """A line of the curve: held-out numbers of the averaged weights."""
+        s, model = self.settings, self.averaged
+        head = None if s.stage == "backbone" else model.head
+        scale = model.feature_scale
+        result = validate(model.backbone, head, scale, self.held, self.vocabulary, s.block, ANCHORS)
+        where = {"step": self.number, "seconds": round(self.seconds, 1), "stage": s.stage}
+        return {**where, **self.running, **result}
 
     def save(self) -> None:
         """Write the checkpoint."""
-        names = [name for name, _ in self.model.named_parameters()]
         tensors = {
             "model": dict(self.model.state_dict()),
-            "ema": dict(zip(names, self.average, strict=True)),
+            "ema": dict(self.averaged.named_parameters()),
             "optimizer": optimizer_tensors(self.optimizer),
             "vocabulary": {"ids": self.vocabulary.ids},
         }
@@ -206,85 +204,47 @@ class Trainer:
             "step": self.number,
             "seconds": self.seconds,
             "blocks": self.blocks,
-            "settings": to_json(self.settings),
+            "running": self.running,
+            "settings": to_json(self.settings, self.taps),
+            "init": self.settings.init and str(Path(self.settings.init).expanduser().resolve()),
             "shards": self.store.shards,
             "samples": len(self.store.samples),
             "tokens": sum(len(x.ids) for x in self.store.samples),
             "order": self.order.state(),
-            "workers": self.args.workers,
+            "workers": self.team.size,
             "objective": objective_of(self.settings),
             "machines": self.machines,
-            "data": self.args.record,
+            "data": self.record,
         }
-        save_state(self.args.out, tensors, meta)
+        save_state(self.folder, tensors, meta)
 
-    def agree(self, value: float) -> float:
-        """Rank 0's value on every process."""
-        if self.args.workers == 1:
-            return value
-        tensor = torch.tensor([value], dtype=torch.float64)
-        dist.broadcast(tensor, 0)
-        return float(tensor)
+    def _resume(self, tensors: dict[str, dict[str, Tensor]], meta: dict[str, Any]) -> None:
+        restore_optimizer(self.optimizer, tensors["optimizer"])
+        self.averaged.load_state_dict(tensors["ema"], strict=False)  # it has no buffers
+        self.number, self.seconds, self.blocks = meta["step"], meta["seconds"], meta["blocks"]
+        self.average.n_averaged.fill_(self.number)
+        self.running = dict(meta.get("running", {}))
+        # A run begun without this record must not look as if this machine had done all of it.
+        self.machines = with_machine(meta["machines"]) if meta.get("machines") else None
+        self.store.grow(meta["shards"])
+        self.order.restore(meta["order"])
 
     def _poll(self) -> None:
-        """Take in shards that have landed; all processes take the same ones."""
-        count = int(self.agree(self.store.available()))
-        new = self.store.grow(count)
+        """Take in shards that have been captured since; all processes take the same ones."""
+        [count] = self.team.follow([self.store.available()])
+        new = self.store.grow(int(count))
         if new:
             self.order.add(new)
 
-    def _share_gradients(self) -> None:
-        """Mean gradient over the processes, as one flat sum."""
-        if self.args.workers == 1:
-            return
-        flat = torch.cat([p.grad.flatten() for p in self.parameters])
-        dist.all_reduce(flat)
-        flat /= self.args.workers
-        for parameter, part in zip(
-            self.parameters, flat.split([p.numel() for p in self.parameters]), strict=True
-        ):
-            parameter.grad.copy_(part.view_as(parameter))
 
-    def _start_from(self, tensors: dict[str, dict[str, Tensor]], head: str | None) -> None:
-        """Take averaged weights: all of them, or the backbone alone where they belong to another
-        kind of head or none.
-        """
-        same = head == self.settings.head
-        self.model.load_state_dict(
-            tensors["model"] if same else _backbone_of(tensors["model"]), strict=same
-        )
-        average = tensors["ema"] if same else _backbone_of(tensors["ema"])
-        parameters = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, value in average.items():
-                parameters[name].copy_(value)
+def _ema(decay: float) -> Any:
+    """The update of `AveragedModel`: an exponential average whose decay grows to `decay`, so that
+    the first weights do not stay in it for long.
+    """
 
-    def _check_settings(self, stored: dict) -> None:
-        """A resumed run must be the same run on the same features, apart from the size of a
-        step.
-        """
-        free = {"samples", "anchors", "lr", "short_block", "short_until", "ema", "loss_slots"}
-        mine, known = to_json(self.settings), to_json(from_json(stored))
-        changed = [key for key in mine if key not in free and known[key] != mine[key]]
-        if changed:
-            raise InputError(
-                f"{self.args.out}: the checkpoint was trained with other settings: "
-                f"{', '.join(changed)}"
-            )
+    @torch.no_grad()
+    def update(averages: list[Tensor], current: list[Tensor], count: Tensor) -> None:
+        n = int(count)
+        torch._foreach_lerp_(averages, current, 1 - min(decay, (n + 1) / (n + 10)))
 
-    def _report(self, numbers: dict[str, float], progress: float) -> None:
-        """Running means and a progress line."""
-        for key, value in numbers.items():
-            old = self.running.get(key, value)
-            self.running[key] = round(old + 0.05 * (value - old), 4)
-        if self.rank == 0 and self.number % 10 == 0:
-            bar = "#" * round(20 * progress)
-            text = "  ".join(f"{key} {value:.3f}" for key, value in self.running.items() if value)
-            end = "" if sys.stdout.isatty() else "\n"
-            line = f"[{bar:<20}] {100 * progress:5.1f} %  step {self.number}  {self.seconds:.0f} s"
-            line += f"  {len(self.store.samples)} samples  {text}"
-            print(f"\r{line}" if not end else line, end=end, flush=True)
-
-
-def _backbone_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in tensors.items() if name.startswith("backbone.")}
+    return update

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.heads.head import Head
+from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import Captured, Vocabulary, load_captured, make_batch
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.forward import block_hidden
-from dartree_exp.training.target import target_folder
+from dartree_exp.training.target import TARGET_HELP, open_target
 
 ANCHORS = 16  # per sample
 HOW = (
@@ -90,7 +91,9 @@ def validate(
     }
 
 
-def validate_exported(drafter: Path, features: Path, target: Path, anchors: int) -> dict[str, Any]:
+def validate_exported(
+    drafter: Path, features: Path, target: Target, anchors: int
+) -> dict[str, Any]:
     """What the command writes: `rows` for the backbone alone and with the head, and which weights
     they are of.
 
@@ -131,15 +134,13 @@ def main(argv: list[str] | None = None) -> int:
         required=True,
         help="captured features (`capture --limit 1` is enough)",
     )
-    parser.add_argument("--target", type=Path, help="target folder (default: the embedded target)")
+    parser.add_argument("--target", help=TARGET_HELP)
     parser.add_argument("--anchors", type=positive, default=ANCHORS, help="per sample")
     parser.add_argument("--threads", type=positive, default=1)
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
-    torch.set_num_threads(args.threads)
-    result = validate_exported(
-        args.drafter, args.features, target_folder(args.target), args.anchors
-    )
+    target = open_target(args.target, args.threads)
+    result = validate_exported(args.drafter, args.features, target, args.anchors)
     print(result["how"])
     for row in result["rows"]:
         print(

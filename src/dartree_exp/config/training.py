@@ -1,0 +1,147 @@
+"""The settings of a training, `python -m dartree_exp.train`: the schema, what cannot work together,
+and what makes two trainings the same. Defaults live in `conf/train.yaml` and `conf/training/`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dartree_exp.config.knob import knob
+from dartree_exp.config.schema import (
+    MOST_SEED,
+    MOST_THREADS,
+    ModelConfig,
+    TrackerConfig,
+)
+from dartree_exp.config.validate import check_folder_name
+from dartree_exp.drafters.heads.spec import HEADS
+from dartree_exp.errors import ConfigError
+
+STAGES = ("backbone", "head", "joint")
+
+
+@dataclass(kw_only=True)
+class TrainingConfig:
+    """What is trained, on what loss, and how: the shape of the drafter, the objective, the
+    optimiser. Heads trained on one backbone can be compared, since steps do not depend on the head.
+    """
+
+    stage: str = knob(
+        "what is trained: backbone (DFlash), head (on the frozen backbone of init), joint (both, "
+        "with Domino's curriculum)",
+        allowed=STAGES,
+    )
+    head: str = knob("correction head", allowed=HEADS)
+    init: str | None = knob(
+        "where to start: run folder of a training (averaged weights) or exported drafter (backbone)"
+    )
+    steps: int | None = knob("length of the training in optimiser steps", low=1)
+    minutes: float | None = knob(
+        "length of the training in minutes of work, earlier sessions included", above=0.0
+    )
+    layers: int = knob("decoder layers of the backbone", low=1)
+    block: int = knob("slots per block, the root slot included", low=2, high=1024)
+    short_block: int = knob("slots per block in the first part of the training", low=1)
+    short_until: float = knob(
+        "share of the training with short blocks: they teach as much for half the work",
+        low=0.0,
+        high=1.0,
+    )
+    gamma: float = knob("slot k of a block weighs exp(-k / gamma)", above=0.0)
+    loss_slots: int = knob("slots drawn per block for the loss, in proportion to weight", low=1)
+    vocab: int = knob("drafting vocabulary: so many of the most frequent output ids", low=1)
+    gru_width: int = knob("width of the GRU head's state", low=1)
+    rank: int = knob("rank of the GRU head's output", low=1)
+    markov_rank: int = knob("rank of a Markov head", low=1)
+    pure_prefix: int = knob("first depths that the GRU head leaves alone", low=0)
+    samples: int = knob("sequences per step, shared by the processes", low=1)
+    anchors: int = knob("blocks per sequence", low=1)
+    lr: float = knob("peak learning rate; it falls linearly to 0", above=0.0)
+    beta2: float = knob("second-moment decay of AdamW", low=0.0, high=1 - 1e-12)
+    weight_decay: float = knob("of AdamW", low=0.0)
+    warmup_steps: int = knob("steps over which the learning rate rises", low=1)
+    clip: float = knob("largest norm of the gradient", above=0.0)
+    ema: float = knob("decay of the averaged weights, which are exported", low=0.0, high=1.0)
+    base_decay: float = knob(
+        "share of a joint training over which the base loss fades out", low=0.0, high=1.0
+    )
+    mask_token_id: int = knob("id of the target's vocabulary that fills a block", low=0)
+    seed: int = knob("seed of weights, order and anchors", low=0, high=MOST_SEED)
+    validate_every: int = knob("steps between two lines of held-out numbers", low=1)
+    save_every: float = knob("seconds between two checkpoints", above=0.0)
+
+
+@dataclass(kw_only=True)
+class TrainConfig:
+    """One training of a drafter for one target, on features that `training.capture` wrote."""
+
+    model: ModelConfig
+    training: TrainingConfig
+    tracker: TrackerConfig
+    data: str | None = knob("text that the target generated (.jsonl, .jsonl.gz), as captured")
+    features: str | None = knob("folder of captured features")
+    name: str | None = knob("name of the run folder; null: the configuration's hash")
+    parts: list[str] = knob("Python modules that are imported first and register heads of your own")
+    threads: int = knob("CPU threads of each process", low=1, high=MOST_THREADS)
+    force: bool = knob("train again what is done already, or was begun with other settings")
+    output: str = knob("root folder of runs; trainings are in its folder `training`")
+
+
+def check_training(config: TrainConfig) -> None:
+    """Raise ConfigError for the first combination that cannot work, or path that is not there."""
+    for message in _conflicts(config):
+        raise ConfigError(message)
+
+
+def _conflicts(config: TrainConfig) -> Iterator[str]:
+    s = config.training
+    if not config.output:
+        yield "output=: must name a folder"
+    if config.name is not None:
+        check_folder_name("name", config.name)
+    if (s.steps is None) == (s.minutes is None):
+        yield (
+            f"training.steps={_shown(s.steps)}, training.minutes={_shown(s.minutes)}: give one of "
+            "them"
+        )
+    if s.short_block > s.block:
+        yield f"training.short_block={s.short_block}: must be at most training.block={s.block}"
+    if s.pure_prefix >= s.block:
+        yield f"training.pure_prefix={s.pure_prefix}: must be less than training.block={s.block}"
+    if s.stage == "head" and s.init is None:
+        yield (
+            "training.init=null: a head is trained on a backbone; give the run folder of one, or "
+            "an exported drafter"
+        )
+    wanted = {
+        "data": "the text that the target generated (training.generate)",
+        "features": "the folder that training.capture wrote",
+    }
+    for key, what in wanted.items():
+        path = getattr(config, key)
+        if path is None:
+            yield f"{key}=null: give {what}"
+        elif not os.path.exists(os.path.expanduser(path)):
+            yield f"{key}={path}: does not exist; give {what}"
+    if s.init is not None and not os.path.isdir(os.path.expanduser(s.init)):
+        yield f"training.init={s.init}: no such folder"
+
+
+def identity(config: TrainConfig) -> dict[str, Any]:
+    """What a training's result depends on, by dotted key."""
+    plain = asdict(config)
+    model = {key: value for key, value in plain["model"].items() if key != "drafters"}
+    training = {key: value for key, value in plain["training"].items() if key != "save_every"}
+    return {
+        **{f"model.{key}": value for key, value in model.items()},
+        **{f"training.{key}": value for key, value in training.items()},
+        "data": config.data,
+        "features": config.features,
+    }
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else str(value)

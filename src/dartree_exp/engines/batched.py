@@ -1,0 +1,98 @@
+"""The target over whole batches, as training reads it: tapped hidden states of padded sequences,
+greedy text, and the sizes of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dartree_exp.engines.target import Target
+
+COMPACT_EVERY = 16
+"""Steps between two drops of finished rows: a copy of the cache against work on dead rows."""
+
+
+class _AllTapped(Exception):
+    """Nothing above the last tapped layer is computed."""
+
+
+def layer_shape(target: Target) -> dict[str, int | float]:
+    """The sizes that a drafter made of the target's kind of layer takes over."""
+    config: Any = target._model.config
+    return {
+        "hidden_size": target.hidden_size,
+        "intermediate_size": int(config.intermediate_size),
+        "num_attention_heads": int(config.num_attention_heads),
+        "num_key_value_heads": target._kv_heads,
+        "head_dim": target._head_dim,
+        "vocab_size": target.vocab_size,
+        "num_target_layers": target.num_layers,
+        "rope_theta": float(config.rope_parameters["rope_theta"]),
+        "max_position_embeddings": target.max_positions,
+    }
+
+
+@torch.inference_mode()
+def tapped(target: Target, ids: Tensor, taps: Sequence[int], half: bool = False) -> Tensor:
+    """Outputs of the tapped decoder layers of ids int64 [S, T], side by side [S, T, n * H].
+
+    Sequences are padded on the right with any id: the mask is causal, so padding reaches nothing.
+    half: products in bfloat16 under autocast, sums and the residual stream in the target's dtype.
+    """
+    model: Any = target._model
+    outputs: dict[int, Tensor] = {}
+
+    def reader(layer: int) -> Callable[..., None]:
+        def read(module: nn.Module, arguments: object, output: Tensor | tuple[Tensor, ...]) -> None:
+            outputs[layer] = output if isinstance(output, Tensor) else output[0]
+            if layer == max(taps):
+                raise _AllTapped
+
+        return read
+
+    hooks = [model.model.layers[tap].register_forward_hook(reader(tap)) for tap in taps]
+    try:
+        with torch.autocast(target.device.type, torch.bfloat16, enabled=half):
+            model.model(input_ids=ids.to(target.device), use_cache=False)
+    except _AllTapped:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat([outputs[tap] for tap in taps], dim=-1)
+
+
+@torch.inference_mode()
+def greedy(target: Target, prompts: Tensor, cap: int, eos: Collection[int]) -> list[list[int]]:
+    """Greedy continuations of prompts int64 [S, P] of one length, at most `cap` new ids each, the
+    end token kept.
+
+    A continuation may differ from one decoded alone only where two logits are within rounding.
+    """
+    model: Any = target._model
+    cache: Any = None  # the library's own, which it makes at the first step
+    answers: list[list[int]] = [[] for _ in prompts]
+    rows = list(range(len(prompts)))
+    read = prompts.to(target.device)
+    for step in range(cap):
+        held = {} if cache is None else {target._cache_keyword: cache}
+        output = model(input_ids=read, use_cache=True, logits_to_keep=1, **held)
+        cache = output[target._cache_keyword]
+        chosen = output.logits[:, -1].argmax(-1)
+        for row, token in zip(rows, chosen.tolist(), strict=True):
+            if not answers[row] or answers[row][-1] not in eos:
+                answers[row].append(token)
+        if step % COMPACT_EVERY == COMPACT_EVERY - 1 or step == 0:
+            alive = [i for i, row in enumerate(rows) if answers[row][-1] not in eos]
+            if not alive:
+                break
+            if len(alive) < len(rows):
+                index = torch.tensor(alive, device=target.device)
+                cache.batch_select_indices(index)
+                chosen, rows = chosen[index], [rows[i] for i in alive]
+        read = chosen[:, None]
+    return answers

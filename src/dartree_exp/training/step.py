@@ -1,0 +1,143 @@
+"""One training step's loss and gradients, as a module, so that DistributedDataParallel sees the
+forward that its gradients belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dartree_exp.config.training import TrainingConfig
+from dartree_exp.models.registry import cpu_has_bf16
+from dartree_exp.training.batches import Batch, Vocabulary
+from dartree_exp.training.forward import block_hidden
+from dartree_exp.training.losses import (
+    confidence_loss,
+    draft_loss,
+    draw_slots,
+    inclusion_probabilities,
+    position_weights,
+)
+from dartree_exp.training.model import DraftModel
+from dartree_exp.training.settings import base_share, first_slot
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The slots whose loss is computed. slots: int64 [N, R] of N blocks; share: [N * R], weights
+    that make the sum over drawn slots an unbiased estimate of the sum over all; live: indices into
+    [N * R] of those with a label; inside: bool [N * R], there is a token to predict.
+    """
+
+    slots: Tensor
+    share: Tensor
+    live: Tensor
+    inside: Tensor
+
+    @property
+    def totals(self) -> list[float]:
+        """Sums of the weights of the drafting loss and of the confidence loss."""
+        return [float(self.share[self.live].sum()), float(self.share[self.inside].sum())]
+
+
+def draw(batch: Batch, s: TrainingConfig, generators: Sequence[torch.Generator]) -> Drawn:
+    """Slots for each sample of the batch, drawn from its own generator."""
+    weights = position_weights(batch.labels.shape[2], s.gamma, first_slot(s))
+    chance = inclusion_probabilities(weights, min(s.loss_slots, int((weights > 0).sum())))
+    anchors = batch.labels.shape[1]
+    slots = torch.cat([draw_slots(chance, s.anchors, rng)[:anchors] for rng in generators])
+    labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
+    return Drawn(
+        slots,
+        (weights / chance.clamp_min(1e-12))[slots].flatten(),
+        (labels >= 0).nonzero().squeeze(1),
+        batch.inside.flatten(0, 1).gather(1, slots).flatten(),
+    )
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """Losses of one step, and what their gradients come from. confidence: 0 without such a head.
+
+    tensors: where autograd goes on from the gradients, which the chunked loss has computed; None:
+    of a scalar.
+    """
+
+    base: float
+    final: float
+    confidence: float
+    tensors: list[Tensor]
+    gradients: list[Tensor | None]
+
+    def backward(self) -> None:
+        torch.autograd.backward(self.tensors, self.gradients)
+
+
+class Step(nn.Module):
+    """The head must be bound to the target's embedding table."""
+
+    def __init__(self, model: DraftModel, settings: TrainingConfig, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.model, self.settings, self.vocabulary = model, settings, vocabulary
+
+    def forward(
+        self, batch: Batch, drawn: Drawn, totals: Sequence[float], progress: float
+    ) -> StepLoss:
+        """Losses as means over `totals`, the weights of all processes."""
+        model, s = self.model, self.settings
+        backbone_trained, corrected = s.stage != "head", s.stage != "backbone"
+        slots, live = drawn.slots, drawn.live
+        shape, block = batch.labels.shape[:2], batch.labels.shape[2]
+        labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
+        codes = output = None
+        with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
+            whole = corrected and model.head.reads_block
+            with torch.set_grad_enabled(backbone_trained):
+                picked = None if whole else slots.view(*shape, -1)
+                blocks = block_hidden(model.backbone, batch.inputs, block, picked)
+                blocks = blocks.flatten(0, 1).float()
+                there = slots[..., None].expand(-1, -1, blocks.shape[-1])
+                hidden = (blocks.gather(1, there) if whole else blocks).flatten(0, 1)
+            previous = batch.previous.flatten(0, 1)
+            if corrected:
+                codes = model.head.codes(blocks, previous, slots).flatten(0, 1)[live].float()
+                output = model.head.output
+            rows = hidden[live]
+            result = draft_loss(
+                rows.detach(),
+                self.vocabulary.head,
+                labels[live],
+                drawn.share[live],
+                totals[0],
+                codes=None if codes is None else codes.detach(),
+                output=None if output is None else output.detach(),
+                base_share=base_share(s, progress),
+                hidden_gradient=backbone_trained,
+            )
+            doubt = None
+            if corrected and model.confidence is not None:
+                inside = drawn.inside
+                accepted = torch.zeros_like(drawn.share).index_copy(0, live, result.likelihood)
+                before = previous.gather(1, slots).flatten()[inside]
+                logits = model.confidence(hidden[inside], before).float()
+                doubt = confidence_loss(logits, accepted[inside], drawn.share[inside], totals[1])
+        found = [
+            (tensor, gradient)
+            for tensor, gradient in (
+                (rows, result.hidden),
+                (codes, result.codes),
+                (output, result.output),
+                (doubt, None),
+            )
+            if tensor is not None and tensor.requires_grad
+        ]
+        return StepLoss(
+            result.base,
+            result.final,
+            0.0 if doubt is None else float(doubt.detach()),
+            [tensor for tensor, _ in found],
+            [gradient for _, gradient in found],
+        )

@@ -4,8 +4,7 @@ recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,18 +15,18 @@ from dartree_exp.console.terminate import deferred
 from dartree_exp.errors import RunError
 from dartree_exp.inputs.digests import input_digests
 from dartree_exp.metrics.summary import summarise
-from dartree_exp.prompts import load_prompts
+from dartree_exp.prompts import Prompt, load_prompts
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.schema import SampleRecord
 from dartree_exp.report.live import LiveLine
 from dartree_exp.report.tables import run_tables
-from dartree_exp.runs.arms import Arms, shared_baseline
-from dartree_exp.runs.environment import environment
+from dartree_exp.runs.arms import Arms
+from dartree_exp.runs.environment import settle
 from dartree_exp.runs.proof import fp32_proof
 from dartree_exp.runs.records import round_records, tree_records
 from dartree_exp.runs.turns import decode_prompt
-from dartree_exp.runs.warm_up import warm_up
 from dartree_exp.trackers import make_tracker
+from dartree_exp.trackers.tracker import Tracker
 
 
 def run(config: Config, folder: RunFolder) -> None:
@@ -39,53 +38,14 @@ def run(config: Config, folder: RunFolder) -> None:
     prompts = load_prompts(config.benchmark)  # first: cheap, and may be missing
     arms = Arms.load(config)
     folder.identify(input_digests(config))
-    turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
-    folder.expect(turns)
-    shared = shared_baseline(arms, folder.path.parent) if config.baseline == "shared" else None
-
-    def settle_threads(measured: int) -> int:
-        """One number in a run, resumed or not, and in runs that share a baseline."""
-        if (held := folder.threads_of_samples()) is not None:
-            return held
-        return measured if shared is None else shared.agree("threads", measured)
-
-    _, first = next(arms.fitting(prompts), (None, None))
-    machine = warm_up(arms.target, arms.method, config, arms.clock, first, settle_threads)
-    if shared is not None:
-        shared = shared.under(threads=machine.threads, row_invariant=machine.row_invariant)
-    arms = replace(arms, shared=shared, tolerance=machine.tolerance)
-    folder.write_environment(environment(arms.target, arms.method, machine))
-    method, console = str(config.method), Console()
-    tracker = make_tracker(config, folder.path)
+    folder.expect(config.repeats * sum(len(prompt.turns) for prompt in prompts))
+    arms = settle(arms, prompts, folder)
+    tracker, console = make_tracker(config, folder.path), Console()
     summary: dict[str, Any] | None = None
     try:
-        with (
-            LiveLine(turns, console, folder.samples(), method) as live,
-            deferred() as stop_if_asked,
-        ):
-            # Passes are whole, so that the repeats of one prompt lie far apart in time.
-            for repeat, (index, prompt) in product(range(config.repeats), enumerate(prompts)):
-                viewed = repeat == 0 and (
-                    config.record.trees == "all" or index < int(config.record.trees)
-                )
-                stop_if_asked()
-                for sample, decoded in decode_prompt(
-                    arms, prompt, folder, (index + repeat) % 2 == 0, repeat
-                ):
-                    rounds = list(round_records(sample, decoded))
-                    trees = (
-                        tree_records(sample, decoded, arms.target.tokenizer.decode)
-                        if viewed
-                        else ()
-                    )
-                    folder.append(sample, rounds, trees)
-                    tracker.log_sample(sample, rounds)
-                    live.update(sample)
-                    for note in notable(sample):
-                        live.say(note)
-                    stop_if_asked()
+        decode_all(arms, prompts, folder, tracker, console)
         folder.note_load()
-        summary = summarise(folder.samples(), method)
+        summary = summarise(folder.samples(), str(config.method))
         if config.proof == "fp32":
             summary["proof"] = fp32_proof(config, prompts)
         folder.write_summary(summary)
@@ -93,6 +53,36 @@ def run(config: Config, folder: RunFolder) -> None:
         tracker.finish(summary)
     run_tables(folder.path, console)
     conclude(summary, folder)
+
+
+def decode_all(
+    arms: Arms, prompts: Sequence[Prompt], folder: RunFolder, tracker: Tracker, console: Console
+) -> None:
+    """Decode every turn that the folder does not hold, and record it before the next one begins.
+
+    Passes over the prompts are whole, so that the repeats of one prompt lie far apart in time; the
+    arm that goes first alternates from prompt to prompt and from pass to pass.
+    """
+    config, decode = arms.config, arms.target.tokenizer.decode
+    turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
+    viewed = len(prompts) if config.record.trees == "all" else int(config.record.trees)
+    with (
+        LiveLine(turns, console, folder.samples(), str(config.method)) as live,
+        deferred() as stop_if_asked,
+    ):
+        for repeat, (index, prompt) in product(range(config.repeats), enumerate(prompts)):
+            stop_if_asked()
+            ar_first = (index + repeat) % 2 == 0
+            for sample, decoded in decode_prompt(arms, prompt, folder, ar_first, repeat):
+                rounds = list(round_records(sample, decoded))
+                with_trees = repeat == 0 and index < viewed
+                trees = tree_records(sample, decoded, decode) if with_trees else ()
+                folder.append(sample, rounds, trees)
+                tracker.log_sample(sample, rounds)
+                live.update(sample)
+                for note in notable(sample):
+                    live.say(note)
+                stop_if_asked()
 
 
 def conclude(summary: dict[str, Any], folder: RunFolder) -> None:

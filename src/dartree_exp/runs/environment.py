@@ -1,15 +1,40 @@
-"""What environment.json says of a run."""
+"""What a run is measured with, settled before its first timed prompt."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dartree_exp.decode import Method
 from dartree_exp.engines.target import Target
+from dartree_exp.prompts import Prompt
 from dartree_exp.records.environment import describe_environment
-from dartree_exp.runs.warm_up import Machine
+from dartree_exp.records.folder import RunFolder
+from dartree_exp.runs.arms import Arms, shared_baseline
+from dartree_exp.runs.warm_up import Machine, warm_up
+
+
+def settle(arms: Arms, prompts: Sequence[Prompt], folder: RunFolder) -> Arms:
+    """Warm up on the first prompt that fits, and write environment.json; the arms with the
+    tolerance and the shared baseline that hold from now on.
+    """
+    shared = shared_baseline(arms, folder.path.parent) if arms.config.baseline == "shared" else None
+
+    def settle_threads(measured: int) -> int:
+        """One number in a run, resumed or not, and in runs that share a baseline."""
+        if (held := folder.threads_of_samples()) is not None:
+            return held
+        return measured if shared is None else shared.agree("threads", measured)
+
+    _, ids = next(arms.fitting(prompts), (None, None))
+    machine = warm_up(arms.target, arms.method, arms.config, arms.clock, ids, settle_threads)
+    folder.write_environment(environment(arms.target, arms.method, machine))
+    if shared is not None:
+        shared = shared.under(threads=machine.threads, row_invariant=machine.row_invariant)
+    return replace(arms, shared=shared, tolerance=machine.tolerance)
 
 
 def environment(target: Target, method: Method, machine: Machine) -> dict[str, Any]:

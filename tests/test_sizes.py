@@ -4,7 +4,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST = 300
-KNOWN = {"tests/training/test_command.py"}  # only ever made shorter
 
 
 def test_no_file_is_longer_than_300_lines():
@@ -15,4 +14,4 @@ def test_no_file_is_longer_than_300_lines():
     ]
     assert len(files) > 200
     lines = {str(f.relative_to(ROOT)): len(f.read_text().splitlines()) for f in files}
-    assert {name for name, n in lines.items() if n > MOST} == KNOWN
+    assert not {name: n for name, n in lines.items() if n > MOST}

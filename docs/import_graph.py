@@ -26,7 +26,7 @@ WIDTH, HEIGHT, GAP, STEP = 96, 30, 22, 76  # pixels, of a box, between boxes and
 
 @dataclass(frozen=True)
 class Import:
-    """`source` imports `target`, both full module names.
+    """The module `source` imports `target`: a module, or what is imported from one by name.
 
     when: "start" (at module level), "call" (inside a function) or "types" (under
     `if TYPE_CHECKING`).
@@ -64,7 +64,7 @@ def _module(package: str, file: Path) -> str:
 
 
 def _imports(file: Path, source: str, modules: set[str]) -> Iterator[tuple[str, str]]:
-    """(imported module, when) for each import statement of a file."""
+    """(what is imported, when) for each import statement of a file."""
     for node, when in _statements(ast.parse(file.read_text()), "start"):
         if isinstance(node, ast.Import):
             yield from ((alias.name, when) for alias in node.names)
@@ -75,7 +75,7 @@ def _imports(file: Path, source: str, modules: set[str]) -> Iterator[tuple[str, 
         base = ".".join([*(package if node.level else []), *([node.module] if node.module else [])])
         for alias in node.names:
             name = f"{base}.{alias.name}"
-            yield (name if name in modules else base), when
+            yield (base if base == PACKAGE and name not in modules else name), when
 
 
 def _statements(node: ast.AST, when: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:

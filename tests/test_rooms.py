@@ -58,8 +58,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "inputs": SPECS,
     "budgets": ("trees.tree", "trees.prune"),
     "engines": ("trees.tree", "trees.masks"),
+    "training": ("decode.speculate", "decode.autoregress", "decode.Method"),  # the loop as one call
 }
-"""Modules of a forbidden room that are allowed all the same."""
+"""Modules of a forbidden room, or names of a module, that are allowed all the same."""
 
 KNOWN = {
     ("budgets", "drafters"),

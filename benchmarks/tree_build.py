@@ -34,7 +34,7 @@ from dartree_exp.assemble import load_parts, make_method, make_rule, make_sample
 from dartree_exp.config import compose
 from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, speculate
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block, Limits
 from dartree_exp.kernels import candidate_select
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.prompts import load_prompts
@@ -79,7 +79,7 @@ def record(config: Config) -> tuple[Method, list[Draft]]:
 
 def build(method: Method, draft: Draft, scorer: Scorer) -> DraftTree:
     """One tree."""
-    return method.builder.build(scorer, draft[1], method.depth, BUDGET)
+    return method.builder.build(scorer, Limits(method.depth, BUDGET))
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float, float]:

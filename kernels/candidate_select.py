@@ -25,24 +25,27 @@ _TRITON_MAX_K = 256  # beyond, the sorting network grows and torch's radix sort 
 class Selection(NamedTuple):
     """What `candidate_select` returns, per row."""
 
-    values: Tensor  # [R, k], descending
-    columns: Tensor  # int64 [R, k]; equal values stand in ascending column order
-    logsumexp: Tensor | None  # float32 [R] over the whole row, if asked for
+    values: Tensor  # [..., k], descending
+    columns: Tensor  # int64 [..., k]; equal values stand in ascending column order
+    logsumexp: Tensor | None  # float32 [...] over the whole row, if asked for
 
 
 def candidate_select(logits: Tensor, k: int, logsumexp: bool = False) -> Selection:
-    """The k largest entries of each row of logits [R, V], ties by column; 1 <= k <= V.
+    """The k largest entries of each row of logits [..., V], ties by column; 1 <= k <= V.
 
     `torch.topk` leaves the order of ties open, and the trees depend on it (released methods state a
     rule), hence this function. Raises ValueError for k out of range.
     """
-    rows, columns = logits.shape
+    columns = logits.shape[-1]
     if not 1 <= k <= columns:
         raise ValueError(f"candidate_select: k = {k}, but a row has {columns} entries")
-    if rows and k <= _TRITON_MAX_K and use_triton(logits):
+    if logits.numel() and k <= _TRITON_MAX_K and use_triton(logits):
         from dartree_exp.kernels.candidate_select_triton import candidate_select_triton
 
-        return candidate_select_triton(logits, k, logsumexp)
+        values, chosen, log_z = candidate_select_triton(logits.reshape(-1, columns), k, logsumexp)
+        rows = logits.shape[:-1]
+        log_z = None if log_z is None else log_z.view(rows)
+        return Selection(values.view(*rows, k), chosen.view(*rows, k), log_z)
     return candidate_select_torch(logits, k, logsumexp)
 
 
@@ -67,7 +70,7 @@ def stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if size <= max(_SORT_LIMIT, k + _SLACK):
         return (
             _topk_or_sort(values, k)
-            if values.dim() == 1 and size > _SORT_RATIO * k
+            if values.numel() == size and size > _SORT_RATIO * k
             else _sorted_topk(values, k)
         )
     top, index = values.topk(k + _SLACK)
@@ -84,10 +87,10 @@ def _sorted_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _topk_or_sort(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """For values [n] on a CPU, n > k: top-k leaves only equal values in any order, so that without
-    any it is stable.
+    """For one row of values on a CPU, n > k: top-k leaves only equal values in any order, so that
+    without any it is stable.
     """
     top, index = values.topk(k + 1)  # one more, to see a tie at the last place
-    if len(set(top.tolist())) <= k:
+    if len(set(top.flatten().tolist())) <= k:
         return _sorted_topk(values, k)
-    return top[:k], index[:k]
+    return top[..., :k], index[..., :k]

@@ -9,18 +9,22 @@ from dartree_exp.kernels.backend import use_triton
 
 
 def visibility(parents: Tensor) -> Tensor:
-    """bool [n, n]: entry (i, j) is true where j is i or an ancestor of i. parents: int64 [n], -1 at
-    the root (node 0).
+    """bool [..., n, n]: entry (i, j) is true where j is i or an ancestor of i. parents: int64 [...,
+    n], -1 at the root (node 0) and at padding, which sees the root.
 
     Pointer doubling: after s steps a row knows its 2^s nearest ancestors, so the number of tensor
     operations depends on the number of nodes only, and nothing is read back to the host.
     """
-    size = parents.shape[0]
+    size = parents.shape[-1]
     seen = torch.eye(size, dtype=torch.bool, device=parents.device)
+    seen = seen.expand(*parents.shape, size)
     jump = parents.clamp(min=0)
     for _ in range((size - 1).bit_length()):
-        seen = seen | seen[jump]
-        jump = jump[jump]
+        if jump.dim() == 1:  # the faster operation
+            seen = seen | seen[jump]
+        else:
+            seen = seen | seen.gather(-2, jump.unsqueeze(-1).expand_as(seen))
+        jump = jump.gather(-1, jump)
     return seen
 
 

@@ -6,23 +6,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
-from dartree_exp.budgets.policy import BudgetPolicy
 from dartree_exp.budgets.spec import BUDGETS
 from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
-from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.drafter import Drafter
 from dartree_exp.drafters.scripted.nothing import NoDrafter
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import ConfigError
+from dartree_exp.interfaces import Block, BudgetPolicy, Commit, Draws, Scorer
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
 from dartree_exp.trees.builder import largest_tree, make_builder
-from dartree_exp.trees.scorer import Draw, Scorer, make_scorer
+from dartree_exp.trees.scorer import make_scorer
+from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -40,7 +40,7 @@ def load_parts(config: Config) -> tuple[Target, Method]:
     return target, make_method(config.tree, config.budget, drafter)
 
 
-def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Method:
+def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Any) -> Method:
     """The method that `tree` and `budget` describe, on this drafter.
 
     Raises ConfigError for a scorer or a budget policy that needs a head the drafter lacks.
@@ -52,39 +52,44 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Drafter) -> Met
             f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed "
             "here: marginal"
         )
-    menu = (
-        max(tree.budget, 1) if tree.candidates_follow_budget else None
-    )  # at most V: the scorer's cut
+    menu = max(tree.budget, 1) if tree.candidates_follow_budget else None  # the scorer cuts at V
 
-    def scorer(block: Block, root: int, draw: Draw) -> Scorer:
+    def scorer(block: Block, commit: Commit, draws: Draws) -> Scorer:
         return make_scorer(
             scoring,
             block,
             drafter.head,
-            root,
+            commit.roots,
             candidates=tree.candidates,
             normalise=tree.normalise,
             menu=menu,
-            draw=draw if tree.draft_sampling == "release" else None,
+            draws=draws if tree.draft_sampling == "release" else None,
+            confidence=drafter.confidence,
         )
 
     # The cache is sized by what a tree can hold: a chain of 15 never needs the 64 rows of its
     # budget.
     most = largest_tree(tree, min(drafter.num_drafts, tree.depth or drafter.num_drafts))
     return Method(
-        drafter, scorer, make_builder(tree), make_budget(budget, tree, drafter), most, tree.depth
+        drafter=drafter,
+        scoring=scorer,
+        builder=make_builder(tree),
+        policy=make_policy(budget, drafter),
+        verify=ExactMatch(),
+        budget=tree.budget,
+        max_rows=1 + most + getattr(drafter, "max_probes", 0),
+        depth_limit=tree.depth,
     )
 
 
-def make_budget(budget: BudgetConfig, tree: TreeConfig, drafter: Drafter) -> BudgetPolicy:
+def make_policy(budget: BudgetConfig, drafter: Any) -> BudgetPolicy:
     """The budget policy of a method; raises ConfigError for one the drafter cannot serve."""
     spec = BUDGETS[budget.name]
-    confidence = drafter.confidence if spec.confident else None
-    if spec.confident and confidence is None:
+    if spec.confident and drafter.confidence is None:
         raise ConfigError(
             f"budget={spec.name}: drafter {drafter.name!r} has no confidence head; use budget=fixed"
         )
-    policy: BudgetPolicy = spec.load().from_settings(budget, tree.budget, confidence)
+    policy: BudgetPolicy = spec.load().from_settings(budget)
     return policy
 
 

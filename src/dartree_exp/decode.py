@@ -2,9 +2,10 @@
 
     x <- prompt;  root <- target's first token
     while not stopped:
-        block <- drafter(features of the tokens committed last, root)          draft
-        tree  <- builder(scorer(block), root, budget)                          build
-        p     <- target(tree nodes | tree mask)                                mask, verify
+        scorer <- drafter(rows committed last, root)                           draft
+        tree   <- builder(scorer, budget)                                      build
+        rows   <- tree nodes and the drafter's probes, tree mask               mask
+        p      <- target(rows)                                                 verify
         path, bonus <- follow the child equal to the target's own draw         verify
         keep the rows of path;  x <- x + path + bonus;  root <- bonus          commit
 
@@ -14,35 +15,43 @@ position.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from dartree_exp.budgets.policy import BudgetPolicy, RoundState
-from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.drafter import Drafter
+from dartree_exp.engines.eager import EagerEngine
 from dartree_exp.engines.target import Target
+from dartree_exp.interfaces import (
+    Block,
+    BudgetPolicy,
+    Builder,
+    Commit,
+    Drafter,
+    Draws,
+    Limits,
+    Opening,
+    RoundResult,
+    RoundView,
+    Scorer,
+    Verifier,
+)
 from dartree_exp.metrics.clock import StageClock
-from dartree_exp.trees.builder import Builder
-from dartree_exp.trees.masks import position_ids, tree_mask
-from dartree_exp.trees.scorer import Draw, Scorer
 from dartree_exp.trees.tree import DraftTree
-from dartree_exp.verify.sampling import DraftDraws, Sampler
-from dartree_exp.verify.scores import check_scores
+from dartree_exp.verify.finite import NonFiniteLogitsError, check_finite
+from dartree_exp.verify.sampling import RoundDraws, Sampler
 from dartree_exp.verify.stopping import Answer, StopRule
-from dartree_exp.verify.walk import check_finite, verify_tree
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round did. Times are seconds by stage; `tokens_advanced` includes the bonus token
-    (tau's unit).
+    """What one round did for one request. Times are seconds by stage; `tokens_advanced` includes
+    the bonus token (tau's unit).
     """
 
     index: int
     start: int
-    tree: DraftTree
+    tree: DraftTree  # without request axis
     accepted: list[int]  # node indices, root first
     accepted_tokens: list[int]  # drafts on the path, root excluded
     bonus: int
@@ -61,9 +70,8 @@ class Decoded:
     ids: list[int] = field(default_factory=list)
     finish: str | None = None
     rounds: list[Round] = field(default_factory=list)
-    time: dict[str, float] = field(
-        default_factory=dict
-    )  # StageClock.times(): prefill, decode and its stages
+    # StageClock.times(): prefill, decode and its stages
+    time: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,11 +79,14 @@ class Method:
     """The small parts a method is made of."""
 
     drafter: Drafter
-    scorer: Callable[[Block, int, Draw], Scorer]  # (block, root, draws of this round)
+    scoring: Callable[[Block, Commit, Draws], Scorer]  # what the configuration makes of a block
     builder: Builder
-    budget: BudgetPolicy
-    max_budget: int
+    policy: BudgetPolicy
+    verify: Verifier
+    budget: int  # `tree.budget`
+    max_rows: int  # most rows of a verification forward, the root and the probes included
     depth_limit: int | None = None
+    cost: Callable[[int], float] = lambda rows: float("nan")  # rows -> seconds; unmeasured: NaN
 
     @property
     def depth(self) -> int:
@@ -95,76 +106,127 @@ class Method:
         )
 
 
-@torch.inference_mode()
+@dataclass(frozen=True)
+class Request:
+    """One prompt to decode, with its own draws and its own end."""
+
+    prompt: Sequence[int]
+    sampler: Sampler
+    rule: StopRule
+
+
 def speculate(
     target: Target,
     method: Method,
-    prompt_ids: list[int],
+    prompt_ids: Sequence[int],
     sampler: Sampler,
     rule: StopRule,
     clock: StageClock,
     on_round: Callable[[Round], None] | None = None,
 ) -> Decoded:
-    """Decode one prompt by draft trees; the ids are plain decoding's (see `verify/walk.py`).
+    """Decode one prompt by draft trees; the ids are plain decoding's where the verifier is exact.
 
     Raises:
         NonFiniteLogitsError: NaN or infinite target or draft logits.
     """
-    taps = method.drafter.target_layer_ids
-    cache = target.new_cache(len(prompt_ids) + rule.max_new_tokens + method.max_budget + 1)
-    session = method.drafter.session(prompt_ids, sampler)
-    answer = Answer(rule)
+    request = Request(prompt_ids, sampler, rule)
+    return speculate_all(target, method, [request], clock, lambda _, r: on_round and on_round(r))[0]
 
-    rounds: list[Round] = []
+
+@torch.inference_mode()
+def speculate_all(
+    target: Target,
+    method: Method,
+    requests: Sequence[Request],
+    clock: StageClock,
+    on_round: Callable[[int, Round], object] = lambda request, round_: None,
+) -> list[Decoded]:
+    """Decode R requests in one loop; a request that has ended stands still until all have. The
+    clock times the loop, so all answers carry the same times.
+
+    Raises:
+        NonFiniteLogitsError: NaN or infinite target or draft logits.
+    """
+    samplers = [request.sampler for request in requests]
+    answers = [Answer(request.rule) for request in requests]
+    rounds: list[list[Round]] = [[] for _ in requests]
+    taps = method.drafter.target_layer_ids
+    room = [len(r.prompt) + r.rule.max_new_tokens + method.max_rows for r in requests]
+    engine = EagerEngine(target, room, taps)
+    opening = Opening([r.prompt for r in requests], samplers, method.scoring, clock.lend)
+    session = method.drafter.open(opening)
+    limits, index = Limits(method.depth, method.budget), 0
 
     with clock.prefill():
-        out = target.prefill(prompt_ids, cache, taps)
-        check_finite(out.logits, "target", 0, sampler.sample_id)
-        root, start, features = (
-            sampler.choose(out.logits[-1], len(prompt_ids)),
-            len(prompt_ids),
-            out.features,
-        )
-    answer.push([root])
+        logits, commit = engine.prefill(opening.prompts)
+        draws = RoundDraws(samplers, tuple(start - 1 for start in commit.start))
+        for r in range(len(requests)):
+            check_finite(logits[r], "target", draws.where(r))
+        roots = tuple(draws.target(r, logits[r], depth=1) for r in range(len(requests)))
+        commit = replace(commit, roots=roots)
+    for answer, root in zip(answers, roots, strict=True):
+        answer.push([root])
 
     clock.start()
-    while answer.finish is None:
-        index = len(rounds)
+    while any(active := [answer.finish is None for answer in answers]):
+        draws = RoundDraws(samplers, commit.start, index)
+        view = RoundView(index, commit.start, limits, method.cost)
         with clock.stage("draft"):
-            block = session.propose(features, root, start)
-            check_finite(block.logits, "draft", index, sampler.sample_id)
+            scorer = session.draft(commit, draws)
         with clock.stage("build"):
-            state = RoundState(index, start, block)
-            scorer = method.scorer(block, root, DraftDraws(sampler, start))
-            tree = method.builder.build(scorer, root, method.depth, method.budget.plan(state))
-            tree = method.budget.trim(state, tree)
+            tree = method.builder.build(scorer, method.policy.plan(view, scorer), draws)
+            tree = method.policy.trim(view, tree, scorer)
         with clock.stage("mask"):
-            mask, positions = tree_mask(tree, start, target.dtype), position_ids(tree, start)
+            rows = engine.rows(tree, session.probes(tree))
         with clock.stage("verify"):
-            out = target.verify(tree.tokens, positions, mask, cache, taps)
-            path, bonus = verify_tree(tree, out.logits, sampler, start, index)
-            check_scores(
-                scorer, method.drafter, index, sampler.sample_id
-            )  # here, where the device has been waited for
+            out = engine.forward(rows)
+            accepted = method.verify(tree, out.verify_logits, draws, scorer.finite())
+            check_drafts(scorer, accepted.healthy, method.drafter.name, draws)
         with clock.stage("commit"):
-            rows = torch.tensor(path, device=tree.tokens.device)
-            cache.keep(start, start + rows)
-            features = None if out.features is None else out.features[rows]
-            drafts = tree.tokens[rows[1:]].tolist()
-            emitted = answer.push([*drafts, bonus])
-        round_ = Round(index, start, tree, path, drafts, bonus, emitted, clock.end_round())
-        start, root = start + len(path), bonus
-        rounds.append(round_)
-        method.budget.observe(round_)
-        if on_round is not None:
-            on_round(round_)
-    return Decoded(answer.ids, answer.finish, rounds, clock.stop())
+            session.after(accepted, out)
+            commit = engine.commit(out, accepted, active)
+            emitted = [
+                answer.push([*drafts, bonus])
+                for answer, drafts, bonus in zip(
+                    answers, accepted.tokens, accepted.bonus, strict=True
+                )
+            ]
+        time = clock.end_round()
+        method.policy.observe(RoundResult(tree, accepted, out, time))
+        for r in (r for r, was_active in enumerate(active) if was_active):
+            round_ = Round(
+                index,
+                view.start[r],
+                tree.one(r),
+                accepted.paths[r],
+                accepted.tokens[r],
+                accepted.bonus[r],
+                emitted[r],
+                time,
+            )
+            rounds[r].append(round_)
+            on_round(r, round_)
+        index += 1
+    times = clock.stop()
+    return [
+        Decoded(answer.ids, answer.finish, own, times)
+        for answer, own in zip(answers, rounds, strict=True)
+    ]
+
+
+def check_drafts(scorer: Scorer, healthy: Sequence[bool], drafter: str, draws: Draws) -> None:
+    """Raise `NonFiniteLogitsError` for drafts that are not finite: a broken head must not pass for
+    a weak one.
+    """
+    for r, fine in enumerate(healthy):
+        if not fine:
+            raise NonFiniteLogitsError(f"{scorer.fault(r)} (drafter {drafter!r}, {draws.where(r)})")
 
 
 @torch.inference_mode()
 def autoregress(
     target: Target,
-    prompt_ids: list[int],
+    prompt_ids: Sequence[int],
     sampler: Sampler,
     rule: StopRule,
     clock: StageClock,
@@ -180,16 +242,19 @@ def autoregress(
         if answer.push([token]) and on_token is not None:
             on_token(token)
 
+    def where() -> str:
+        return f"round {len(answer.ids)}, sample {sampler.sample_id!r}"
+
     with clock.prefill():
         logits = target.prefill(prompt_ids, cache, ()).logits[-1]
-        check_finite(logits, "target", 0, sampler.sample_id)
+        check_finite(logits, "target", where())
         token, position = sampler.choose(logits, len(prompt_ids)), len(prompt_ids)
     emit(token)
 
     clock.start()
     while answer.finish is None:
         logits = target.step(token, cache)
-        check_finite(logits, "target", len(answer.ids), sampler.sample_id)
+        check_finite(logits, "target", where())
         position += 1
         token = sampler.choose(logits, position)
         emit(token)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dartree_exp.budgets.confidence import ConfidenceBudget
-from dartree_exp.budgets.policy import RoundState
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block
+from dartree_exp.trees.scorer import make_scorer
 from dartree_exp.trees.tree import DraftTree
 
 PARENTS = [-1, 0, 0, 1, 1, 2, 3, 5]
@@ -36,8 +36,9 @@ def trimmed(said: dict, threshold: float) -> DraftTree:
         *map(torch.tensor, (TOKENS, PARENTS, DEPTHS)), scores, torch.tensor([-1, *[0] * 7]), 7
     )
     hidden = torch.arange(3.0)[:, None]
-    state = RoundState(0, 5, Block(hidden, torch.zeros(3, 10), None))
-    return ConfidenceBudget(7, threshold, Told(said)).trim(state, tree).validate(7)
+    block = Block(hidden, torch.zeros(3, 10), None)
+    scorer = make_scorer("marginal", block, None, 9, candidates=1, confidence=Told(said))
+    return ConfidenceBudget(threshold).trim(None, tree, scorer).validate(7)
 
 
 @pytest.mark.parametrize(

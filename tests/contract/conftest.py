@@ -13,9 +13,10 @@ from contract_support import DRAFTING, PROMPT, RANK
 from dartree_exp.assemble import make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
-from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.block_session import BlockDrafter
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
 from dartree_exp.drafters.scripted.session import ScriptedDrafter
+from dartree_exp.interfaces import Block
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.sampling import Sampler
@@ -27,7 +28,7 @@ ON_DSPARK = ("dspark", "dartree_dspark")
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits
 
 
-class NoisyOracle:
+class NoisyOracle(BlockDrafter):
     """Proposes the target's continuation among equally likely others, with random hidden states and
     a random head.
 

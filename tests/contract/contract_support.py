@@ -10,7 +10,7 @@ import torch
 
 from dartree_exp.config.methods import known_methods
 from dartree_exp.drafters.heads.gru import GRUHead
-from dartree_exp.drafters.heads.head import CorrectionHead
+from dartree_exp.interfaces import CorrectionHead
 from dartree_exp.trees.spec import TREES
 from markov_heads import MARKOV_HEADS
 

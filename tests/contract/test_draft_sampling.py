@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block
 from dartree_exp.trees.scorer import make_scorer
-from dartree_exp.verify.sampling import DraftDraws, Sampler
+from dartree_exp.verify.sampling import RoundDraws, Sampler
 
 CHI_SQUARE_DF_7 = 24.3  # 0.1 % quantile
 DRAWS = 2000
@@ -52,9 +52,9 @@ def released(make_case, candidates="all"):
     block = Block(torch.randn(3, head.hidden_size), 1.5 * torch.randn(3, 8), ids)
     head.bind(head._embed[0])
 
-    def scorer(draw=None):
+    def scorer(draws=None):
         return make_scorer(
-            "conditional", block, head, 4, candidates=candidates, normalise="vocab", draw=draw
+            "conditional", block, head, 4, candidates=candidates, normalise="vocab", draws=draws
         )
 
     return block, scorer
@@ -67,8 +67,8 @@ def chi_square(make_case, temperature, candidates):
     block, scorer = released(make_case, candidates)
     counts = torch.zeros(8)
     for seed in range(DRAWS):
-        made = scorer(DraftDraws(Sampler(temperature, top_k=1, seed=seed), 5))
-        token, log_prob, rank = made.best(made.start(4), 1)
+        made = scorer(RoundDraws([Sampler(temperature, top_k=1, seed=seed)], (5,)))
+        token, log_prob, rank = made.best(made.start(), 1)
         counts[int(token) - 10] += 1
         assert made.candidates(1)[rank] == token and log_prob <= 0
     expected = DRAWS * (block.logits[0] / 0.8).softmax(-1)
@@ -88,9 +88,9 @@ def test_corrected_drafts_are_argmaxes(make_case):
     _, scorer = released(make_case)
     plain = scorer()
     for seed in range(20):
-        made = scorer(DraftDraws(Sampler(2.0, seed=seed), 5))
+        made = scorer(RoundDraws([Sampler(2.0, seed=seed)], (5,)))
         for depth in (2, 3):
-            got, expected = made.best(made.start(4), depth), plain.best(plain.start(4), depth)
+            got, expected = made.best(made.start(), depth), plain.best(plain.start(), depth)
             assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 

@@ -90,16 +90,16 @@ def test_control_a_wrong_commit_is_caught(make_case, monkeypatch):
 
 
 def test_control_a_wrong_mask_is_caught(make_case, monkeypatch):
-    import dartree_exp.decode as decode
+    import dartree_exp.engines.eager as eager
 
-    right = decode.tree_mask
+    right = eager.tree_mask
 
-    def all_visible(tree, past, dtype):
-        return torch.zeros_like(right(tree, past, dtype))
+    def all_visible(parents, past, dtype):
+        return torch.zeros_like(right(parents, past, dtype))
 
     case = make_case("dartree_pruned")
     plain = case.plain(cap=48)
-    monkeypatch.setattr(decode, "tree_mask", all_visible)
+    monkeypatch.setattr(eager, "tree_mask", all_visible)
     assert case.drafted(cap=48).ids != plain.ids
 
 

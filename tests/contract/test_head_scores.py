@@ -9,8 +9,8 @@ import pytest
 import torch
 from contract_support import DRAFTING
 
+from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.sampling import Sampler
-from dartree_exp.verify.walk import NonFiniteLogitsError
 
 WITH_HEAD = [name for name, drafting in DRAFTING.items() if drafting.head is not None]
 
@@ -33,8 +33,8 @@ def test_a_head_that_is_not_finite_is_named(make_case, method, where, poison):
     with torch.no_grad():
         where(head).fill_(poison)
     message = (
-        rf"correction head of drafter 'noisy' \({type(head).__name__}\) gave NaN or infinite "
-        r".*round 0, sample 'x'"
+        rf"corrected draft logits: the head \({type(head).__name__}\) gave NaN or infinite .*"
+        r"drafter 'noisy', round 0, sample 'x'"
     )
     with pytest.raises(NonFiniteLogitsError, match=message):
         case.drafted(sampler=Sampler(sample_id="x"), cap=4)

@@ -5,7 +5,7 @@ import torch
 from contract_support import DRAFTING, PROMPT, SCORERS, names
 
 from dartree_exp.engines.target import Target
-from dartree_exp.verify.walk import NonFiniteLogitsError
+from dartree_exp.verify.finite import NonFiniteLogitsError
 
 EDGES = {
     "more candidates than ids": ("tree.candidates=1000", "tree.normalise=vocab"),

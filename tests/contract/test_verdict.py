@@ -2,12 +2,15 @@
 wrong.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from contract_support import DRAFTING
 
-import dartree_exp.decode as decode
+import dartree_exp.engines.eager as eager
 from dartree_exp.config.methods import known_methods
+from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.lossless import judge
 from dartree_exp.verify.rows import row_difference
 from dartree_exp.verify.sampling import Sampler
@@ -45,11 +48,12 @@ def test_rounding_is_no_fault(make_case, rounding_target, method):
 def test_control_the_second_best_token_at_one_position_is_wrong(
     make_case, rounding_target, monkeypatch
 ):
-    right, changed = decode.verify_tree, []
+    right, changed = ExactMatch.__call__, []
 
-    def careless(tree, logits, sampler, start, *rest):
-        path, bonus = right(tree, logits, sampler, start, *rest)
-        position = start + len(path)
+    def careless(self, tree, logits, draws, healthy=None):
+        accepted = right(self, tree, logits, draws, healthy)
+        (path,), (bonus,), logits = accepted.paths, accepted.bonus, logits[0]
+        sampler, position = draws._samplers[0], draws.start[0] + len(path)
         scores = sampler.scores(logits[path[-1]], position).masked_fill(
             ~sampler.kept(logits[path[-1]]), -torch.inf
         )
@@ -60,17 +64,17 @@ def test_control_the_second_best_token_at_one_position_is_wrong(
         if far and position > len(PROMPT) + 4 and sampler not in changed:
             changed.append(sampler)
             bonus = int(tokens[1])
-        return path, bonus
+        return replace(accepted, bonus=(bonus,))
 
-    monkeypatch.setattr(decode, "verify_tree", careless)
+    monkeypatch.setattr(ExactMatch, "__call__", careless)
     found = list(verdicts(make_case, rounding_target, "dartree_pruned"))
     assert changed == SAMPLERS, "no position had a second best beyond the tolerance"
     assert [v.verdict for v in found] == ["wrong", "wrong"]
 
 
 def test_control_a_wrong_mask_is_wrong(make_case, rounding_target, monkeypatch):
-    right = decode.tree_mask
-    monkeypatch.setattr(decode, "tree_mask", lambda *arguments: torch.zeros_like(right(*arguments)))
+    right = eager.tree_mask
+    monkeypatch.setattr(eager, "tree_mask", lambda *arguments: torch.zeros_like(right(*arguments)))
     assert [v.verdict for v in verdicts(make_case, rounding_target, "dartree_pruned")] == [
         "wrong",
         "wrong",

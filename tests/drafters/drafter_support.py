@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.head import Head
+from dartree_exp.interfaces import Block
 from golden_support import GoldenCase
 
 

@@ -11,12 +11,12 @@ import torch
 from drafter_support import greedy_chain, stub_target, tolerance
 from safetensors.torch import load_file
 
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.dflash.checkpoint import load_drafter
 from dartree_exp.drafters.dflash.config import read_config
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import make_head
 from dartree_exp.drafters.tensor_files import LEGACY_PREFIX
+from dartree_exp.interfaces import Block
 from golden_support import GoldenCase, carried, golden_cases
 
 FAMILY = "domino_head"

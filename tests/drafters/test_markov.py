@@ -5,8 +5,8 @@ forcing.
 import pytest
 import torch
 
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.markov import MarkovHead
+from dartree_exp.interfaces import Block
 from markov_heads import MARKOV_HEADS
 
 H, V, RANK, D = 12, 30, 5, 6

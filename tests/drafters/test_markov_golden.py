@@ -12,14 +12,14 @@ from drafter_support import StubTarget, greedy_chain, tolerance
 from safetensors.torch import load_file
 
 from dartree_exp.budgets.confidence import ConfidenceBudget
-from dartree_exp.budgets.policy import RoundState
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.dflash.checkpoint import EMBED, LM_HEAD, load_drafter
 from dartree_exp.drafters.dflash.config import read_config
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
 from dartree_exp.drafters.heads.head import make_head
 from dartree_exp.drafters.heads.markov import MarkovHead
-from dartree_exp.trees.tree import Ledger
+from dartree_exp.interfaces import Block
+from dartree_exp.trees.ledger import Ledger
+from dartree_exp.trees.scorer import make_scorer
 from golden_support import GoldenCase, carried, golden_cases
 
 FAMILY = "dspark_heads"
@@ -69,14 +69,13 @@ def proposal_lengths(
     confidence: ConfidenceHead, block: Block, chain: list[int], thresholds: list[float]
 ) -> list[int]:
     """Nodes that the confidence budget leaves of a chain (root first)."""
-    ledger, only = Ledger(chain[0], torch.device("cpu")), torch.zeros(1, dtype=torch.int64)
+    ledger, only = Ledger(torch.tensor(chain[0])), torch.zeros(1, dtype=torch.int64)
     for token in chain[1:]:
         ledger.add_level(only, torch.tensor([token]), torch.zeros(1), only)
     tree = ledger.tree()
-    state = RoundState(0, 5, block)
+    scorer = make_scorer("marginal", block, None, chain[0], candidates=1, confidence=confidence)
     return [
-        ConfidenceBudget(99, threshold, confidence).trim(state, tree).num_nodes
-        for threshold in thresholds
+        ConfidenceBudget(threshold).trim(None, tree, scorer).num_nodes for threshold in thresholds
     ]
 
 

@@ -7,6 +7,7 @@ from tree_support import paths, scorer
 
 from dartree_exp.config import compose
 from dartree_exp.errors import ConfigError
+from dartree_exp.interfaces import Limits
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.heap import HeapBuilder
@@ -45,38 +46,41 @@ def test_every_tree_of_the_schema_has_a_builder():
 def test_names(name, kind):
     builder = make_builder(Tree(name))
     assert isinstance(builder, kind)
-    builder.build(scorer("conditional", 0, 3, 6), 0, 3, 5).validate(5)
+    builder.build(scorer("conditional", 0, 3, 6), Limits(3, 5)).validate(5)
 
 
 def test_knobs_reach_the_builder():
     made = scorer("conditional", 0, 3, 6)
-    wide = make_builder(Tree("pruned", width=6)).build(made, 0, 3, 8)
+    wide = make_builder(Tree("pruned", width=6)).build(made, Limits(3, 8))
     assert wide.supertree_size == 18
     assert (
-        make_builder(Tree("pruned", width=6, children=1)).build(made, 0, 3, 8).supertree_size == 3
+        make_builder(Tree("pruned", width=6, children=1)).build(made, Limits(3, 8)).supertree_size
+        == 3
     )
     assert (
         make_builder(Tree("pruned", width=6, narrow_by_budget=True))
-        .build(made, 0, 3, 2)
+        .build(made, Limits(3, 2))
         .supertree_size
         == 6
     )
-    shallow = make_builder(Tree("pruned", width=6, beta=-9.0)).build(made, 0, 3, 8)
+    shallow = make_builder(Tree("pruned", width=6, beta=-9.0)).build(made, Limits(3, 8))
     assert paths(shallow).keys() != paths(wide).keys()
-    steep = make_builder(Tree("heap", beta=-9.0)).build(made, 0, 3, 8)
+    steep = make_builder(Tree("heap", beta=-9.0)).build(made, Limits(3, 8))
     assert (
         paths(steep).keys()
-        != paths(make_builder(Tree("heap", beta=0.0)).build(made, 0, 3, 8)).keys()
+        != paths(make_builder(Tree("heap", beta=0.0)).build(made, Limits(3, 8))).keys()
     )
     assert (
-        make_builder(Tree("pruned", width=None)).build(made, 0, 3, 5).supertree_size == 15
+        make_builder(Tree("pruned", width=None)).build(made, Limits(3, 5)).supertree_size == 15
     )  # W = B
     assert (
-        make_builder(Tree("pool", width=2, children=3)).build(made, 0, 3, 8).supertree_size
+        make_builder(Tree("pool", width=2, children=3)).build(made, Limits(3, 8)).supertree_size
         == 3 + 6 + 6
     )
     assert (
-        make_builder(Tree("frontier", width=None, children=3)).build(made, 0, 3, 4).supertree_size
+        make_builder(Tree("frontier", width=None, children=3))
+        .build(made, Limits(3, 4))
+        .supertree_size
         == 3 + 9 + 12
     )
 
@@ -95,7 +99,7 @@ def test_no_tree_is_larger_than_the_cache_allows_for(name):
                 ]
             ).tree
             tree.children, tree.width = children, width
-            built = make_builder(tree).build(made, 0, 3, budget)
+            built = make_builder(tree).build(made, Limits(3, budget))
             assert built.num_nodes <= largest_tree(tree, 3) <= budget
             if (
                 name == "pruned" and children is None and width is not None

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tree_support import check_verification_tree, golden_head
 
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block, Limits
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
 from dartree_exp.trees.masks import tree_mask
@@ -36,7 +36,7 @@ def root_of(tensors) -> int:
 
 def all_states(made, supertree) -> torch.Tensor:
     """State of every node, one depth at a time."""
-    states = made.start(supertree.tokens[0].item())
+    states = made.start()
     for depth in range(1, int(supertree.depths.max()) + 1):
         level = supertree.depths == depth
         new = made.advance(states, depth, supertree.parents[level], supertree.tokens[level])
@@ -46,14 +46,14 @@ def all_states(made, supertree) -> torch.Tensor:
 
 def check(case, tensors, made, builder):
     params, derived, tolerance = case["params"], case["derived"], case["tolerance"]
-    root, depths, budget = root_of(tensors), params["num_depths"], params["budget"]
+    depths, budget = params["num_depths"], params["budget"]
 
     assert torch.equal(made.table.ids, tensors["candidate_ids"])
     torch.testing.assert_close(
         made.table.selection.values, tensors["candidate_base"], atol=0, rtol=0
     )
 
-    supertree = builder.supertree(made, root, depths, budget).validate()
+    supertree = builder.supertree(made, Limits(depths, budget)).validate()
     assert supertree.num_nodes == derived["supertree_nodes"]
     assert torch.equal(supertree.tokens[1:], tensors["supertree.tokens"])
     assert torch.equal(supertree.parents, tensors["supertree.parents"])
@@ -73,7 +73,7 @@ def check(case, tensors, made, builder):
             states, tensors["supertree.states"], atol=tolerance["states_atol"], rtol=0
         )
 
-    tree = builder.build(made, root, depths, budget).validate(budget)
+    tree = builder.build(made, Limits(depths, budget)).validate(budget)
     assert (
         tree.num_nodes == derived["tree_nodes"]
         and tree.supertree_size == derived["supertree_nodes"]
@@ -106,7 +106,7 @@ def test_full_vocabulary_on_the_prefix_shifts_scores_only(golden):
         pytest.skip("the case has no such scores")
     made, builder = make(case, tensors, normalise="vocab_on_prefix")
     supertree = builder.supertree(
-        made, root_of(tensors), case["params"]["num_depths"], case["params"]["budget"]
+        made, Limits(case["params"]["num_depths"], case["params"]["budget"])
     )
     expected = tensors["supertree.path_scores_fullvocab_prefix"]
     assert torch.equal(supertree.tokens[1:], tensors["supertree.tokens"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tree_support import ALL
 
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block, Limits
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.menu import MenuScorer
 from dartree_exp.trees.scorer import make_scorer
@@ -24,7 +24,7 @@ def build(case, tensors, ties=None, normalise="vocab"):
         case["kind"] == "tie_tokens"
     ):  # torch.topk chose an order of its own there: take its rows as they are stored
         made = Stored(tensors)
-    return HeapBuilder(ALL, ties).build(made, ROOT, params["num_depths"], params["budget"]), made
+    return HeapBuilder(ALL, ties).build(made, Limits(params["num_depths"], params["budget"])), made
 
 
 class Stored(MenuScorer):
@@ -32,15 +32,15 @@ class Stored(MenuScorer):
 
     def __init__(self, tensors):
         self.num_drafts = len(tensors["topk_tokens"])
+        self.root = torch.tensor(ROOT)
         self._ids = tensors["topk_tokens"]
         self._menus = tensors["topk_logprobs"][:, None].unbind()
-        self._empty = torch.zeros(1, 0)
 
     def candidates(self, depth):
         return self._ids[depth - 1]
 
     def score(self, state, depth):
-        return self.rows(state, depth)
+        return self._menus[depth - 1]
 
 
 def check(case, tensors, tree):

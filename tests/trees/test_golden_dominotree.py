@@ -6,7 +6,7 @@ import pytest
 import torch
 from tree_support import golden_head
 
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block, Limits
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.masks import position_ids
@@ -24,14 +24,14 @@ def make(case, tensors, scoring, normalise="vocab_on_prefix"):
     head = golden_head(tensors, params["prefix_len"])
     root = tensors["root_token"].item()
     count = params["corr_topm"] or "all"
-    return make_scorer(scoring, block, head, root, candidates=count, normalise=normalise), root
+    return make_scorer(scoring, block, head, root, candidates=count, normalise=normalise)
 
 
 def build(case, tensors, arm, *, normalise="vocab_on_prefix", scoring=None):
     params = case["params"]
-    made, root = make(case, tensors, scoring or arm, normalise)
+    made = make(case, tensors, scoring or arm, normalise)
     builder = HeapBuilder(Children(params["node_topk"], "corrected"), ties="insertion")
-    return builder.build(made, root, params["num_depths"], params["budget"]), made
+    return builder.build(made, Limits(params["num_depths"], params["budget"])), made
 
 
 def check(case, tensors, arm, tree):
@@ -57,9 +57,7 @@ def test_trees_match(golden, arm):
     tree, made = build(case, tensors, arm)
     check(case, tensors, arm, tree)
     if arm == "conditional":
-        torch.testing.assert_close(
-            made.start(tree.tokens[0].item())[0], tensors["root_gru_state"], atol=1e-5, rtol=0
-        )
+        torch.testing.assert_close(made.start()[0], tensors["root_gru_state"], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +83,9 @@ def test_another_normaliser_fails(normalise):
 
 def build_frontier(case, tensors, arm, width=None):
     params = case["params"]
-    made, root = make(case, tensors, "conditional")
+    made = make(case, tensors, "conditional")
     builder = FrontierBuilder(params["node_topk"], width or case["expected"][arm]["width"])
-    return builder.build(made, root, params["num_depths"], params["budget"]), made
+    return builder.build(made, Limits(params["num_depths"], params["budget"])), made
 
 
 def check_frontier(case, tensors, arm, tree):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tree_support import check_verification_tree, golden_head
 
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block, Limits
 from dartree_exp.trees.pool import PoolBuilder
 from dartree_exp.trees.prune import best_nodes
 from dartree_exp.trees.scorer import make_scorer
@@ -38,7 +38,7 @@ def check(case, tensors, made, builder, root):
         params["num_tree_tokens_incl_root"] - 1,
     )  # PCTree's N counts the root
 
-    pool = builder.pool(made, root, depths, budget).validate()
+    pool = builder.pool(made, Limits(depths, budget)).validate()
     assert pool.num_nodes == case["derived"]["pool_nodes"]
     assert torch.equal(pool.tokens[1:], tensors["pool.tokens"])
     assert torch.equal(pool.parents, tensors["pool.parents"])
@@ -58,7 +58,7 @@ def check(case, tensors, made, builder, root):
     assert len(kept) == case["derived"]["kept_nodes"] and torch.equal(
         best_nodes(pool, budget), tensors["selected_by_rank"]
     )
-    tree = builder.build(made, root, depths, budget).validate(budget)
+    tree = builder.build(made, Limits(depths, budget)).validate(budget)
     check_verification_tree(tree, tensors, pool.scores, params["root_position"])
     for node in range(1, tree.num_nodes + 1):
         assert made.candidates(int(tree.depths[node]))[tree.ranks[node]] == tree.tokens[node]

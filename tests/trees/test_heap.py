@@ -4,6 +4,7 @@ import pytest
 import torch
 from tree_support import ALL, every_path, paths, scorer
 
+from dartree_exp.interfaces import Limits
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
 
@@ -12,24 +13,24 @@ from dartree_exp.trees.heap import HeapBuilder
 @pytest.mark.parametrize("budget", [1, 5, 17])
 def test_heap_is_brute_force_top_b(scoring, budget):
     made = scorer(scoring, 7, 4, 5)
-    best = sorted(every_path(made, 0, 4).items(), key=lambda item: -item[1])[:budget]
-    tree = HeapBuilder(ALL).build(made, 0, 4, budget).validate(budget)
+    best = sorted(every_path(made, 4).items(), key=lambda item: -item[1])[:budget]
+    tree = HeapBuilder(ALL).build(made, Limits(4, budget)).validate(budget)
     assert list(paths(tree)) == [path for path, _ in best]  # in the order of popping, best first
     assert list(paths(tree).values()) == pytest.approx([score for _, score in best], abs=1e-6)
 
 
 def test_depth_limit_and_children_narrow_the_heap():
     made = scorer("conditional", 2, 4, 5)
-    tree = HeapBuilder(Children(limit=2, order="corrected")).build(made, 0, 2, 100).validate()
+    tree = HeapBuilder(Children(limit=2, order="corrected")).build(made, Limits(2, 100)).validate()
     assert tree.depths.max() == 2 and tree.num_nodes == 2 + 4
-    allowed = every_path(made, 0, 2)
+    allowed = every_path(made, 2)
     firsts = sorted((p for p in allowed if len(p) == 1), key=lambda p: -allowed[p])[:2]
     assert [p for p in paths(tree) if len(p) == 1] == firsts
 
 
 def test_base_order_limits_to_the_first_of_the_menu():
     made = scorer("conditional", 2, 2, 5)
-    tree = HeapBuilder(Children(limit=2)).build(made, 0, 2, 100).validate()
+    tree = HeapBuilder(Children(limit=2)).build(made, Limits(2, 100)).validate()
     assert tree.num_nodes == 6 and set(tree.ranks[1:].tolist()) == {0, 1}
     assert [made.candidates(1)[r] for r in (0, 1)] == [
         t for t in made.candidates(1).tolist() if (t,) in paths(tree)
@@ -38,16 +39,16 @@ def test_base_order_limits_to_the_first_of_the_menu():
 
 def test_whole_vocabulary_smaller_than_the_budget():
     made = scorer("marginal", 0, 2, 3)
-    assert HeapBuilder(ALL).build(made, 0, 2, 100).validate(100).num_nodes == 12
+    assert HeapBuilder(ALL).build(made, Limits(2, 100)).validate(100).num_nodes == 12
 
 
 @pytest.mark.parametrize("scoring", ["marginal", "conditional"])
 def test_budget_zero_is_the_bare_root_and_negative_is_refused(scoring):
-    made = scorer(scoring, 0, 2, 3)
-    assert HeapBuilder(ALL).build(made, 2, 2, 0).validate(0).tokens.tolist() == [2]
-    assert HeapBuilder(ALL).build(made, 2, 0, 4).validate(4).tokens.tolist() == [2]
+    made = scorer(scoring, 0, 2, 3, root=2)
+    assert HeapBuilder(ALL).build(made, Limits(2, 0)).validate(0).tokens.tolist() == [2]
+    assert HeapBuilder(ALL).build(made, Limits(0, 4)).validate(4).tokens.tolist() == [2]
     with pytest.raises(ValueError, match="negative"):
-        HeapBuilder(ALL).build(made, 2, 2, -1)
+        HeapBuilder(ALL).build(made, Limits(2, -1))
 
 
 class Flat:
@@ -55,11 +56,12 @@ class Flat:
 
     num_drafts = 2
     path_dependent = True
+    root = torch.tensor(0)
 
     def __init__(self, first):
         self.scores = {(): first, (0,): [-1.0, -1.0], (1,): [0.0, -1.0]}
 
-    def start(self, root):
+    def start(self):
         return torch.empty(1, 0, dtype=torch.int64)
 
     def candidates(self, depth):
@@ -76,12 +78,12 @@ def test_tie_rules_differ_as_published():
     # Open after popping (0): (1) at -1. After (1): its child (1, 0) at -1; then (0, 0), (0, 1), (1,
     # 1) all at -2.
     even = Flat([-1.0, -1.0])
-    insertion = HeapBuilder(ALL).build(even, 0, 2, 6)  # the default of a path-dependent scorer
+    insertion = HeapBuilder(ALL).build(even, Limits(2, 6))  # the default of a path-dependent scorer
     assert list(paths(insertion)) == [(0,), (1,), (1, 0), (0, 0), (0, 1), (1, 1)]
 
     certain = Flat([-1.0, 0.0])  # (1) is popped first; its second child and (0) then tie at -1
-    tuples = HeapBuilder(ALL, ties="rank_tuple").build(certain, 0, 2, 6)
-    insertion = HeapBuilder(ALL, ties="insertion").build(certain, 0, 2, 6)
+    tuples = HeapBuilder(ALL, ties="rank_tuple").build(certain, Limits(2, 6))
+    insertion = HeapBuilder(ALL, ties="insertion").build(certain, Limits(2, 6))
     # The menu of the root is (1, 0): rank tuples (0), (0, 0), (0, 1), (1), ...
     assert list(paths(tuples))[:4] == [(1,), (1, 0), (1, 1), (0,)]
     assert list(paths(insertion))[:4] == [(1,), (1, 0), (0,), (1, 1)]
@@ -93,7 +95,13 @@ def test_tie_rules_differ_as_published():
 def test_one_correction_per_popped_node_with_a_path_dependent_scorer(scoring, calls):
     made, seen = scorer(scoring, 4, 3, 6), []
     score = made.score
-    made.score = lambda state, depth: seen.append(len(state)) or score(state, depth)
-    HeapBuilder(ALL).build(made, 0, 3, 6)
+
+    def counted(state, depth):
+        rows = score(state, depth)
+        seen.append(len(rows))
+        return rows
+
+    made.score = counted
+    HeapBuilder(ALL).build(made, Limits(3, 6))
     # The root and every popped node but the last may expand; nodes at the depth limit do not.
     assert seen == [1] * len(seen) and 0 < len(seen) <= calls

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tree_support import ALL, Operations, Shapes, drafter, every_path, paths, scorer
 
+from dartree_exp.interfaces import Limits
 from dartree_exp.kernels import candidate_select
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
@@ -47,7 +48,7 @@ def test_lemma_1_pruned_equals_best_first_on_the_supertree(scoring, beta):
     builder = PrunedBuilder(ALL, 4, beta)
     for seed in range(6):
         made = scorer(scoring, seed, 5, 8, prefix=seed % 2)
-        supertree = builder.supertree(made, 0, 5, 9)
+        supertree = builder.supertree(made, Limits(5, 9))
         parents, keys = (
             supertree.parents.tolist(),
             (supertree.scores + beta * supertree.depths).tolist(),
@@ -58,7 +59,7 @@ def test_lemma_1_pruned_equals_best_first_on_the_supertree(scoring, beta):
                 node for node in range(1, 21) if node not in reached and parents[node] in reached
             ]
             reached.add(max(open_nodes, key=keys.__getitem__))
-        tree = builder.build(made, 0, 5, 9).validate(9)
+        tree = builder.build(made, Limits(5, 9)).validate(9)
         names = list(paths(supertree))
         assert set(paths(tree)) == {names[node - 1] for node in reached - {0}}
         assert tree.supertree_size == supertree.num_nodes == 20
@@ -70,11 +71,12 @@ class OnlyThese:
     """
 
     path_dependent = True
+    root = torch.tensor(0)
 
     def __init__(self, tree) -> None:
         self.tree, self.num_drafts = tree, int(tree.depths.max())
 
-    def start(self, root):
+    def start(self):
         return torch.tensor([0])
 
     def candidates(self, depth):
@@ -102,17 +104,22 @@ def test_lemma_1_the_heap_with_the_same_beta_prunes_the_same_supertree(scoring, 
     for seed in range(4):
         builder = PrunedBuilder(ALL, 4, beta)
         made = scorer(scoring, seed, 5, 8, prefix=seed % 2)
-        supertree = builder.supertree(made, 0, 5, 9)
-        heap = HeapBuilder(ALL, beta=beta).build(OnlyThese(supertree), 0, 5, 9).validate(9)
-        tree = builder.build(made, 0, 5, 9)
+        supertree = builder.supertree(made, Limits(5, 9))
+        heap = HeapBuilder(ALL, beta=beta).build(OnlyThese(supertree), Limits(5, 9)).validate(9)
+        tree = builder.build(made, Limits(5, 9))
         assert paths(heap).keys() == paths(tree).keys()
         assert paths(heap) == pytest.approx(
             paths(tree), abs=1e-5
         )  # path scores are without the bonus
         # A supertree as wide as the budget holds what the heap would take of all there is.
-        whole = HeapBuilder(ALL, beta=beta).build(made, 0, 5, 9)
-        assert paths(PrunedBuilder(ALL, 9, beta).build(made, 0, 5, 9)).keys() == paths(whole).keys()
-        differ.append(paths(whole).keys() != paths(HeapBuilder(ALL).build(made, 0, 5, 9)).keys())
+        whole = HeapBuilder(ALL, beta=beta).build(made, Limits(5, 9))
+        assert (
+            paths(PrunedBuilder(ALL, 9, beta).build(made, Limits(5, 9))).keys()
+            == paths(whole).keys()
+        )
+        differ.append(
+            paths(whole).keys() != paths(HeapBuilder(ALL).build(made, Limits(5, 9))).keys()
+        )
     assert any(differ) or beta > -1  # control: the heap does read beta
 
 
@@ -120,13 +127,13 @@ def test_lemma_1_the_heap_with_the_same_beta_prunes_the_same_supertree(scoring, 
 @pytest.mark.parametrize("seed", range(4))
 def test_width_of_the_budget_with_all_children_equals_the_heap(scoring, seed):
     made = scorer(scoring, seed, 5, 8)
-    tree = PrunedBuilder(ALL, 10, 0.0).build(made, 0, 5, 10)
-    heap = HeapBuilder(ALL).build(made, 0, 5, 10)
+    tree = PrunedBuilder(ALL, 10, 0.0).build(made, Limits(5, 10))
+    heap = HeapBuilder(ALL).build(made, Limits(5, 10))
     assert paths(tree).keys() == paths(heap).keys()
     # Control: half the width loses nodes of the best-first tree for some drafters.
     narrow = [
-        paths(PrunedBuilder(ALL, 2, 0.0).build(scorer(scoring, s, 5, 8), 0, 5, 10)).keys()
-        != paths(HeapBuilder(ALL).build(scorer(scoring, s, 5, 8), 0, 5, 10)).keys()
+        paths(PrunedBuilder(ALL, 2, 0.0).build(scorer(scoring, s, 5, 8), Limits(5, 10))).keys()
+        != paths(HeapBuilder(ALL).build(scorer(scoring, s, 5, 8), Limits(5, 10))).keys()
         for s in range(4)
     ]
     assert any(narrow)
@@ -134,8 +141,8 @@ def test_width_of_the_budget_with_all_children_equals_the_heap(scoring, seed):
 
 def test_supertree_keeps_the_best_of_each_depth():
     made = scorer("conditional", 9, 2, 6)
-    tree = PrunedBuilder(ALL, 3, 0.0).supertree(made, 0, 2, 99).validate()
-    scores = every_path(made, 0, 2)
+    tree = PrunedBuilder(ALL, 3, 0.0).supertree(made, Limits(2, 99)).validate()
+    scores = every_path(made, 2)
     first = sorted((p for p in scores if len(p) == 1), key=lambda p: -scores[p])[:3]
     second = sorted(
         (p for p in scores if len(p) == 2 and p[:1] in first), key=lambda p: -scores[p]
@@ -150,33 +157,33 @@ def test_supertree_keeps_the_best_of_each_depth():
     "depths,candidates,budget", [(1, 4, 3), (3, 99, 7), (2, 3, 100), (3, 2, 0), (3, 1, 2)]
 )
 def test_edges(builder, depths, candidates, budget):
-    made = scorer("conditional", 1, depths, 6, candidates=candidates)
+    made = scorer("conditional", 1, depths, 6, candidates=candidates, root=5)
     for limit in (depths, 1, 99):
-        tree = builder.build(made, 5, limit, budget).validate(budget)
+        tree = builder.build(made, Limits(limit, budget)).validate(budget)
         assert tree.tokens[0] == 5 and tree.depths.max() <= min(limit, depths)
         assert tree.num_nodes or not budget
     with pytest.raises(ValueError, match="negative"):
-        builder.build(made, 5, depths, -1)
+        builder.build(made, Limits(depths, -1))
 
 
 def test_children_in_corrected_order():
     children = Children(limit=2, order="corrected")
     made = scorer("conditional", 6, 3, 8)
-    tree = PrunedBuilder(children, 16, 0.0).build(made, 0, 3, 12)
-    assert paths(tree).keys() == paths(HeapBuilder(children).build(made, 0, 3, 12)).keys()
+    tree = PrunedBuilder(children, 16, 0.0).build(made, Limits(3, 12))
+    assert paths(tree).keys() == paths(HeapBuilder(children).build(made, Limits(3, 12))).keys()
     for node in range(1, tree.num_nodes + 1):
         assert tree.tokens[node] == made.candidates(int(tree.depths[node]))[tree.ranks[node]]
     assert (
         paths(tree).keys()
-        != paths(PrunedBuilder(Children(limit=2), 16, 0.0).build(made, 0, 3, 12)).keys()
+        != paths(PrunedBuilder(Children(limit=2), 16, 0.0).build(made, Limits(3, 12))).keys()
     )
 
 
 def operations(builder, depths: int, candidates: int, budget: int) -> int:
     made = scorer("conditional", 1, depths, 40, candidates=candidates)
-    builder.build(made, 0, depths, budget)  # what is made once and kept does not count
+    builder.build(made, Limits(depths, budget))  # what is made once and kept does not count
     with Operations() as seen:
-        builder.build(made, 0, depths, budget)
+        builder.build(made, Limits(depths, budget))
     return seen.count.total()
 
 
@@ -223,7 +230,7 @@ def test_tied_scores_cost_no_second_growth(builder):
         made.rows = lambda state, depth, rows=rows, seed=seed: (
             calls.append((seed, depth)) or rows(state, depth)
         )
-        tree = builder.build(made, 0, 5, 10)
+        tree = builder.build(made, Limits(5, 10))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(candidate_select, "stable_topk", candidate_select._sorted_topk)
             for module in ("levelwise", "pool", "prune"):
@@ -231,7 +238,7 @@ def test_tied_scores_cost_no_second_growth(builder):
                     f"dartree_exp.trees.{module}.stable_topk", candidate_select._sorted_topk
                 )
             made.rows = rows
-            assert torch.equal(builder.build(made, 0, 5, 10).tokens, tree.tokens)
+            assert torch.equal(builder.build(made, Limits(5, 10)).tokens, tree.tokens)
     assert sorted(calls) == [(seed, depth) for seed in range(6) for depth in range(1, 6)]
 
 
@@ -244,7 +251,7 @@ def test_tied_scores_cost_no_second_growth(builder):
     ],
 )
 def test_a_tree_is_built_without_any_data(builder):
-    tree = builder.build(Shapes(), 0, 6, 10)
+    tree = builder.build(Shapes(), Limits(6, 10))
     assert tree.tokens.device.type == "meta" and tree.num_nodes == 10
     with pytest.raises((RuntimeError, NotImplementedError)):
-        HeapBuilder(ALL).build(Shapes(), 0, 6, 10)  # control: the heap needs data
+        HeapBuilder(ALL).build(Shapes(), Limits(6, 10))  # control: the heap needs data

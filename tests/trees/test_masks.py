@@ -4,6 +4,7 @@ import pytest
 import torch
 from tree_support import ALL, scorer
 
+from dartree_exp.interfaces import Limits
 from dartree_exp.trees.levelwise import PrunedBuilder
 from dartree_exp.trees.masks import position_ids, tree_mask
 
@@ -11,7 +12,7 @@ from dartree_exp.trees.masks import position_ids, tree_mask
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("past", [0, 7])
 def test_mask_shows_context_ancestors_and_self(dtype, past):
-    tree = PrunedBuilder(ALL, 4, -0.2).build(scorer("conditional", 0, 4, 6), 0, 4, 10)
+    tree = PrunedBuilder(ALL, 4, -0.2).build(scorer("conditional", 0, 4, 6), Limits(4, 10))
     mask = tree_mask(tree, past, dtype)
     assert mask.shape == (1, 1, 11, past + 11) and mask.dtype == dtype
     parents = tree.parents.tolist()
@@ -25,5 +26,5 @@ def test_mask_shows_context_ancestors_and_self(dtype, past):
 
 
 def test_positions_are_start_plus_depth():
-    tree = PrunedBuilder(ALL, 2, 0.0).build(scorer("marginal", 0, 3, 6), 0, 3, 6)
+    tree = PrunedBuilder(ALL, 2, 0.0).build(scorer("marginal", 0, 3, 6), Limits(3, 6))
     assert position_ids(tree, 41).tolist() == [[41, 42, 42, 43, 43, 44, 44]]

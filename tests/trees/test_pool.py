@@ -4,7 +4,7 @@ import pytest
 import torch
 from tree_support import ALL, Operations, Shapes, every_path, paths, scorer
 
-from dartree_exp.drafters.block import Block
+from dartree_exp.interfaces import Block, Limits
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
@@ -21,8 +21,8 @@ def best_children(scores, parent, count):
 @pytest.mark.parametrize("scoring", SCORINGS)
 def test_the_pool_holds_every_child_that_was_scored(scoring):
     made = scorer(scoring, 9, 3, 7)
-    pool = PoolBuilder(3, 2).pool(made, 0, 3, 6).validate()
-    scores = every_path(made, 0, 3)
+    pool = PoolBuilder(3, 2).pool(made, Limits(3, 6)).validate()
+    scores = every_path(made, 3)
     expected, frontier = [], [()]
     for _ in range(3):
         level = [child for parent in frontier for child in best_children(scores, parent, 3)]
@@ -30,11 +30,11 @@ def test_the_pool_holds_every_child_that_was_scored(scoring):
         frontier = sorted(level, key=lambda p: -scores[p])[:2]
     assert list(paths(pool)) == expected
 
-    tree = PoolBuilder(3, 2).build(made, 0, 3, 6).validate(6)
+    tree = PoolBuilder(3, 2).build(made, Limits(3, 6)).validate(6)
     best = sorted(expected, key=lambda p: -scores[p])[:6]
     assert list(paths(tree)) == [path for path in expected if path in best]  # the pool's order
     assert tree.supertree_size == len(expected) == 3 + 6 + 6
-    assert list(paths(FrontierBuilder(3, 2).build(made, 0, 3, 6))) == best  # best first
+    assert list(paths(FrontierBuilder(3, 2).build(made, Limits(3, 6)))) == best  # best first
 
 
 @pytest.mark.parametrize("scoring", SCORINGS)
@@ -42,24 +42,27 @@ def test_the_pool_holds_every_child_that_was_scored(scoring):
 def test_a_frontier_as_wide_as_the_budget_is_the_heap(scoring, seed):
     made = scorer(scoring, seed, 5, 8, prefix=seed % 2)
     for limit in (None, 3):
-        heap = HeapBuilder(Children(limit, "corrected")).build(made, 0, 5, 10)
-        tree = FrontierBuilder(limit, None).build(made, 0, 5, 10).validate(10)
+        heap = HeapBuilder(Children(limit, "corrected")).build(made, Limits(5, 10))
+        tree = FrontierBuilder(limit, None).build(made, Limits(5, 10)).validate(10)
         assert list(paths(tree)) == list(paths(heap))  # in the same order, too
         assert torch.equal(tree.ranks, heap.ranks)
-        assert paths(PoolBuilder(limit, 10).build(made, 0, 5, 10)).keys() == paths(heap).keys()
+        assert paths(PoolBuilder(limit, 10).build(made, Limits(5, 10))).keys() == paths(heap).keys()
 
 
 def test_a_narrow_frontier_is_not():
     # Control: one node expanded per depth misses nodes of the best-first tree.
     made = scorer("conditional", 0, 5, 8)
-    heap = HeapBuilder(ALL).build(made, 0, 5, 10)
-    assert paths(FrontierBuilder(None, 1).build(made, 0, 5, 10)).keys() != paths(heap).keys()
+    heap = HeapBuilder(ALL).build(made, Limits(5, 10))
+    assert paths(FrontierBuilder(None, 1).build(made, Limits(5, 10))).keys() != paths(heap).keys()
 
 
 @pytest.mark.parametrize("scoring", SCORINGS)
 def test_k_of_one_is_the_chain(scoring):
     made = scorer(scoring, 5, 6, 12, prefix=1)
-    chain, tree = ChainBuilder().build(made, 0, 6, 6), PoolBuilder(1, 1).build(made, 0, 6, 9)
+    chain, tree = (
+        ChainBuilder().build(made, Limits(6, 6)),
+        PoolBuilder(1, 1).build(made, Limits(6, 9)),
+    )
     for field in ("tokens", "parents", "depths", "scores", "ranks"):
         assert torch.equal(getattr(tree, field), getattr(chain, field)), field
 
@@ -68,7 +71,7 @@ def test_k_of_one_is_the_chain(scoring):
 @pytest.mark.parametrize("scoring", SCORINGS)
 def test_top_is_the_sorted_row(scoring, candidates):
     made = scorer(scoring, 2, 3, 9, candidates=candidates, columns=[1, 4, 5, 9, 12, 13, 17, 20, 21])
-    state = made.advance(made.start(0), 1, torch.tensor([0, 0]), torch.tensor([4, 20]))
+    state = made.advance(made.start(), 1, torch.tensor([0, 0]), torch.tensor([4, 20]))
     rows = made.score(state, 2)
     for count in (1, 3, 99):
         tokens, log_probs, ranks = made.top(state, 2, count)
@@ -103,7 +106,7 @@ def test_tied_children_come_by_token_in_a_vocabulary_and_by_rank_in_a_menu(candi
     made = make_scorer(
         "conditional", block, Levelling(), 0, candidates=candidates, normalise="candidates"
     )
-    assert made.top(made.start(0), 1, 3)[0].tolist() == [first]
+    assert made.top(made.start(), 1, 3)[0].tolist() == [first]
 
 
 @pytest.mark.parametrize(
@@ -113,17 +116,19 @@ def test_tied_children_come_by_token_in_a_vocabulary_and_by_rank_in_a_menu(candi
     "depths,candidates,budget", [(1, 4, 3), (3, 99, 7), (2, 3, 100), (3, 2, 0), (3, 1, 2)]
 )
 def test_edges(builder, depths, candidates, budget):
-    made = scorer("conditional", 1, depths, 6, candidates=candidates)
+    made = scorer("conditional", 1, depths, 6, candidates=candidates, root=5)
     for limit in (depths, 1, 0, 99):
-        tree = builder.build(made, 5, limit, budget).validate(budget)
+        tree = builder.build(made, Limits(limit, budget)).validate(budget)
         assert tree.tokens[0] == 5 and tree.depths.max() <= min(limit, depths)
         assert bool(tree.num_nodes) == bool(budget and limit)
     with pytest.raises(ValueError, match="negative"):
-        builder.build(made, 5, depths, -1)
+        builder.build(made, Limits(depths, -1))
 
 
 def test_the_whole_pool_where_the_budget_allows():
-    tree = FrontierBuilder(None, None).build(scorer("marginal", 0, 2, 3), 0, 2, 100).validate(100)
+    tree = (
+        FrontierBuilder(None, None).build(scorer("marginal", 0, 2, 3), Limits(2, 100)).validate(100)
+    )
     assert tree.num_nodes == 12
 
 
@@ -135,9 +140,9 @@ def test_nonsense_is_refused(kwargs):
 
 def operations(builder, depths: int, budget: int, candidates=16) -> int:
     made = scorer("conditional", 1, depths, 40, candidates=candidates)
-    builder.build(made, 0, depths, budget)  # what is made once and kept does not count
+    builder.build(made, Limits(depths, budget))  # what is made once and kept does not count
     with Operations() as seen:
-        builder.build(made, 0, depths, budget)
+        builder.build(made, Limits(depths, budget))
     return seen.count.total()
 
 
@@ -151,4 +156,4 @@ def test_constant_number_of_operations_per_depth_and_no_look_at_data(candidates)
 
 @pytest.mark.parametrize("builder", [PoolBuilder(4, 3), FrontierBuilder(4, None)])
 def test_a_tree_is_built_without_any_data(builder):
-    assert builder.build(Shapes(), 0, 6, 10).num_nodes == 10
+    assert builder.build(Shapes(), Limits(6, 10)).num_nodes == 10

@@ -4,14 +4,15 @@ import pytest
 import torch
 from tree_support import ALL, paths, scorer
 
+from dartree_exp.interfaces import Limits
+from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.levelwise import PrunedBuilder
 from dartree_exp.trees.prune import best_nodes, subtree
-from dartree_exp.trees.tree import Ledger
 
 
 def chain_of_certainty(length: int):
     """A chain with a sibling at each step; the chain's scores are all exactly 0."""
-    ledger = Ledger(0, torch.device("cpu"))
+    ledger = Ledger(torch.tensor(0))
     for _ in range(length):
         ledger.add_level(
             torch.zeros(2, dtype=torch.int64),
@@ -34,7 +35,7 @@ def test_ties_keep_the_ancestors():
 
 def test_order_and_links_survive():
     made = scorer("conditional", 3, 4, 7)
-    supertree = PrunedBuilder(ALL, 5, 0.0).supertree(made, 0, 4, 99)
+    supertree = PrunedBuilder(ALL, 5, 0.0).supertree(made, Limits(4, 99))
     best = best_nodes(supertree, 8, -0.1)
     keys = (supertree.scores - 0.1 * supertree.depths)[best]
     assert (keys[1:] <= keys[:-1]).all()
@@ -51,7 +52,7 @@ def test_a_positive_bonus_breaks_closure():
     broken = 0
     for seed in range(5):
         supertree = PrunedBuilder(ALL, 4, 0.0).supertree(
-            scorer("conditional", seed, 4, 8), 0, 4, 99
+            scorer("conditional", seed, 4, 8), Limits(4, 99)
         )
         subtree(supertree, best_nodes(supertree, 4, -0.5)).validate(4)
         kept = (supertree.scores + 50 * supertree.depths)[1:].topk(4).indices.sort().values + 1

@@ -38,7 +38,7 @@ def test_scores_are_the_formulas(scoring, candidates, normalise, columns):
     block, head = drafter(3, 3, 10, prefix=1, columns=columns)
     made = make_scorer(scoring, block, head, 0, candidates=candidates, normalise=normalise)
     ids = torch.arange(10) if columns is None else torch.tensor(columns)
-    state, path, chain = made.start(0), (), ()
+    state, path, chain = made.start(), (), ()
     for depth in range(1, 4):
         order = block.logits[depth - 1].argsort(descending=True, stable=True)[
             : 10 if candidates == "all" else candidates
@@ -73,7 +73,7 @@ def test_a_static_menu_is_the_best_of_the_corrected_rows(columns, normalise):
     block, head = drafter(3, 3, 10, prefix=1, columns=columns, scale=0.5)
     made = make_scorer("static", block, head, 0, candidates=2, normalise=normalise, menu=4)
     ids = torch.arange(10) if columns is None else torch.tensor(columns)
-    state, chain, outside = made.start(0), (), False
+    state, chain, outside = made.start(), (), False
     for depth in range(1, 4):
         logits = corrected_rows(block, head, chain, depth)
         order = logits.argsort(descending=True)[:4]
@@ -96,7 +96,7 @@ def test_a_static_menu_is_the_best_of_the_corrected_rows(columns, normalise):
 @pytest.mark.parametrize("ask", ["score", "best", "top"])
 def test_one_bad_correction_is_seen(monkeypatch, ask, candidates, bad):
     made = scorer("conditional", 3, 3, 9, candidates=candidates)
-    state = made.start(0).expand(3, -1)
+    state = made.start().expand(3, -1)
     arguments = (state, 2, 2) if ask == "top" else (state, 2)
     getattr(made, ask)(*arguments)
     assert made.finite()
@@ -115,10 +115,10 @@ def test_one_bad_correction_is_seen(monkeypatch, ask, candidates, bad):
 def test_many_nodes_at_once_equal_one_at_a_time():
     made = scorer("conditional", 5, 2, 8, candidates=4)
     tokens = made.candidates(1)
-    together = made.advance(made.start(0), 1, torch.zeros(4, dtype=torch.int64), tokens)
+    together = made.advance(made.start(), 1, torch.zeros(4, dtype=torch.int64), tokens)
     scores = made.score(together, 2)
     for row, token in enumerate(tokens):
-        alone = made.advance(made.start(0), 1, torch.tensor([0]), token[None])
+        alone = made.advance(made.start(), 1, torch.tensor([0]), token[None])
         torch.testing.assert_close(made.score(alone, 2)[0], scores[row])
     assert not torch.allclose(scores[0], scores[1])  # the path does matter
 
@@ -143,9 +143,9 @@ def test_step_log_probs_never_exceed_zero():
 
 def test_whole_tables_do_not_sort_for_a_chain():
     made = scorer("marginal", 1, 2, 9, candidates="all", normalise="vocab")
-    made.best(made.start(0), 1)
+    made.best(made.start(), 1)
     assert "selection" not in made.table.__dict__
-    made.score(made.start(0), 1)
+    made.score(made.start(), 1)
     assert "selection" in made.table.__dict__
 
 

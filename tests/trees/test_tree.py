@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dartree_exp.trees.tree import DraftTree, Ledger
+from dartree_exp.trees.ledger import Ledger
+from dartree_exp.trees.tree import DraftTree
 
 
 def small_tree() -> DraftTree:
     """root 7 -> (3, 5); 3 -> (5); 5 -> (5)."""
-    ledger = Ledger(7, torch.device("cpu"))
+    ledger = Ledger(torch.tensor(7))
     ints = torch.tensor
     ledger.add_level(ints([0, 0]), ints([3, 5]), ints([-0.5, -1.0]), ints([0, 1]))
     ledger.add_level(ints([0, 1]), ints([5, 5]), ints([-0.75, -1.0]), ints([2, 0]))
@@ -28,7 +29,7 @@ def test_ledger_numbers_nodes_level_by_level():
 
 
 def test_bare_root_is_a_tree():
-    tree = Ledger(7, torch.device("cpu")).tree().validate(budget=0)
+    tree = Ledger(torch.tensor(7)).tree().validate(budget=0)
     assert tree.num_nodes == 0 and tree.visibility().tolist() == [[True]]
 
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tree_support import drafter, paths
 
+from dartree_exp.interfaces import Limits
 from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
@@ -57,12 +58,12 @@ def cases(draw):
 @given(cases())
 def test_every_tree_is_a_tree(case):
     scorer, builder, limit, budget = case
-    tree = builder.build(scorer, 0, limit, budget).validate(budget)
+    tree = builder.build(scorer, Limits(limit, budget)).validate(budget)
     assert tree.tokens.dtype == tree.parents.dtype == tree.depths.dtype == torch.int64
     assert tree.depths.max() <= min(limit, scorer.num_drafts)
     if min(limit, budget):
         assert tree.num_nodes >= 1
     for node in range(1, tree.num_nodes + 1):
         assert scorer.candidates(int(tree.depths[node]))[tree.ranks[node]] == tree.tokens[node]
-    again = builder.build(scorer, 0, limit, budget)
+    again = builder.build(scorer, Limits(limit, budget))
     assert paths(again) == paths(tree)

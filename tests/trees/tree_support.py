@@ -7,10 +7,10 @@ from collections import Counter
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import Head
 from dartree_exp.drafters.heads.markov import MarkovHead
+from dartree_exp.interfaces import Block
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.masks import position_ids
 from dartree_exp.trees.scorer import make_scorer
@@ -87,11 +87,12 @@ def scorer(
     *,
     candidates="all",
     normalise="candidates",
+    root=0,
     **kwargs,
 ):
-    """A seeded scorer; root token 0."""
+    """A seeded scorer."""
     block, head = drafter(seed, depths, vocab, **kwargs)
-    return make_scorer(scoring, block, head, 0, candidates=candidates, normalise=normalise)
+    return make_scorer(scoring, block, head, root, candidates=candidates, normalise=normalise)
 
 
 def paths(tree) -> dict[tuple[int, ...], float]:
@@ -105,7 +106,7 @@ def paths(tree) -> dict[tuple[int, ...], float]:
     return found
 
 
-def every_path(scorer, root: int, depths: int) -> dict[tuple[int, ...], float]:
+def every_path(scorer, depths: int) -> dict[tuple[int, ...], float]:
     """All prefixes of up to `depths` tokens with their scores in double precision, by recursion
     over single nodes.
     """
@@ -119,7 +120,7 @@ def every_path(scorer, root: int, depths: int) -> dict[tuple[int, ...], float]:
                 below = scorer.advance(state, depth, torch.tensor([0]), torch.tensor([token]))
                 visit(below, depth + 1, (*path, token), total + step)
 
-    visit(scorer.start(root), 1, (), 0.0)
+    visit(scorer.start(), 1, (), 0.0)
     return found
 
 
@@ -153,7 +154,9 @@ class Shapes:
     num_drafts = 6
     path_dependent = True
 
-    def start(self, root):
+    root = torch.empty((), dtype=torch.int64, device="meta")
+
+    def start(self):
         return torch.empty(1, 5, device="meta")
 
     def candidates(self, depth):

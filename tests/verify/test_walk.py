@@ -9,9 +9,18 @@ import torch
 from dartree_exp.models.toy import toy_target
 from dartree_exp.trees.masks import position_ids, tree_mask
 from dartree_exp.trees.tree import DraftTree
-from dartree_exp.verify.sampling import Sampler
-from dartree_exp.verify.walk import NonFiniteLogitsError, check_finite, verify_tree, walk
+from dartree_exp.verify.exact import ExactMatch
+from dartree_exp.verify.finite import NonFiniteLogitsError, check_finite
+from dartree_exp.verify.sampling import RoundDraws, Sampler
+from dartree_exp.verify.walk import walk
 from golden_support import carried, golden_cases
+
+
+def verified(tree, logits, sampler, start, index=0):
+    """Path and bonus token of one request."""
+    draws = RoundDraws([sampler], (start,), index)
+    accepted = ExactMatch()(DraftTree.stack([tree]), logits[None], draws)
+    return accepted.paths[0], accepted.bonus[0]
 
 
 def is_walk(case):
@@ -63,7 +72,7 @@ def test_golden_tree_law(golden):
     stopped = np.zeros(len(tokens))
     bonus = np.zeros(probs.shape)
     for seed in range(draws):
-        path, token = verify_tree(
+        path, token = verified(
             tree, probs.log(), Sampler(1.0, seed=seed, sample_id=golden.name), start=40
         )
         reached[path] += 1
@@ -78,13 +87,13 @@ def test_golden_tree_law(golden):
 
 def test_nan_and_infinite_logits_are_named():
     logits = torch.zeros(3, 4)
-    check_finite(logits, "target", 0, "s")
+    check_finite(logits, "target", "round 0, sample 's'")
     for bad in (float("nan"), float("inf"), float("-inf")):
         logits[1, 2] = bad
         with pytest.raises(
             NonFiniteLogitsError, match=r"draft logits: 1 of 12 .*round 4, sample 'mini-7'"
         ):
-            check_finite(logits, "draft", 4, "mini-7")
+            check_finite(logits, "draft", "round 4, sample 'mini-7'")
 
 
 def chain_of(tokens):
@@ -102,16 +111,16 @@ def test_only_rows_of_the_walk_are_read(sampler):
     tree = chain_of([9, 2, 3, 1])
     logits = torch.full((4, 5), -50.0)
     logits[0, 2] = logits[1, 4] = 50.0  # accepts 2, refuses 3
-    assert verify_tree(tree, logits, sampler, 10) == ([0, 1], 4)
+    assert verified(tree, logits, sampler, 10) == ([0, 1], 4)
     logits[2:] = float("nan")
-    assert verify_tree(tree, logits, sampler, 10) == ([0, 1], 4)
+    assert verified(tree, logits, sampler, 10) == ([0, 1], 4)
     for bad in (float("nan"), float("inf"), float("-inf")):
         poisoned = logits.clone()
         poisoned[1, 0] = bad
         with pytest.raises(
             NonFiniteLogitsError, match=r"target logits: 1 of 10 .*round 6, sample 'x'"
         ):
-            verify_tree(tree, poisoned, replace(sampler, sample_id="x"), 10, 6)
+            verified(tree, poisoned, replace(sampler, sample_id="x"), 10, 6)
 
 
 @pytest.mark.parametrize("row_invariant", [False, True], ids=["library", "row_invariant"])

@@ -4,17 +4,15 @@ same rule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
-from dartree_exp.budgets.policy import RoundState
-from dartree_exp.drafters.heads.confidence import ConfidenceHead
-from dartree_exp.trees.prune import subtree
+from dartree_exp.budgets.fixed import FixedBudget
+from dartree_exp.interfaces import RoundView
+from dartree_exp.trees.prune import leading
 from dartree_exp.trees.tree import DraftTree
 
 
-@dataclass(frozen=True)
-class ConfidenceBudget:
+class ConfidenceBudget(FixedBudget):
     """A path ends before its first node whose confidence is below `threshold` (strict, so that 0
     keeps every node).
 
@@ -23,29 +21,18 @@ class ConfidenceBudget:
     decoding step.
     """
 
-    budget: int
-    threshold: float
-    confidence: ConfidenceHead
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
 
     @classmethod
-    def from_settings(cls, settings: Any, budget: int, confidence: ConfidenceHead) -> Self:
-        return cls(budget, settings.threshold, confidence)
+    def from_settings(cls, settings: Any) -> Self:
+        return cls(settings.threshold)
 
-    def plan(self, state: RoundState) -> int:
-        return self.budget
-
-    def trim(self, state: RoundState, tree: DraftTree) -> DraftTree:
-        if self.threshold == 0 or tree.num_nodes == 0:
+    def trim(self, view: RoundView, tree: DraftTree, scorer: Any) -> DraftTree:
+        """scorer: one with `confidence`."""
+        if self._threshold == 0 or tree.num_nodes == 0:
             return tree
-        depth = tree.depths[1:]
-        previous = tree.tokens.index_select(0, tree.parents[1:])
-        doubtful = (
-            self.confidence.probability(state.block.hidden[depth - 1], previous, depth)
-            < self.threshold
-        )
-        on_path = tree.visibility()[1:, 1:]
-        kept = (~(on_path & doubtful).any(dim=1)).nonzero().squeeze(1) + 1
-        return tree if kept.shape[0] == tree.num_nodes else subtree(tree, kept)
-
-    def observe(self, round_: Any) -> None:
-        return None
+        doubtful = scorer.confidence(tree) < self._threshold  # [R, N]
+        on_path = tree.visibility()[..., 1:, 1:]
+        kept = ~(on_path & doubtful.unsqueeze(-2)).any(dim=-1)
+        return leading(tree, kept)

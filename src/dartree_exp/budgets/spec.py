@@ -9,7 +9,7 @@ from dartree_exp.parts import Parts, Spec
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSpec(Spec):
-    """A policy. `target.from_settings(settings, budget, confidence)` makes it.
+    """A policy. `target.from_settings(settings)` makes it.
 
     confident: it asks the drafter's confidence head, so that the drafter must have one.
     """
@@ -21,7 +21,7 @@ BUDGETS = Parts(
     "budget.name",
     BudgetSpec(
         name="fixed",
-        target="dartree_exp.budgets.policy:FixedBudget",
+        target="dartree_exp.budgets.fixed:FixedBudget",
         meaning="every round may verify tree.budget nodes",
     ),
     BudgetSpec(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from dartree_exp.drafters.spec import FAMILIES, DrafterSettings
 
 if TYPE_CHECKING:
-    from dartree_exp.drafters.drafter import Drafter
     from dartree_exp.engines.target import Target
+    from dartree_exp.interfaces import Drafter
 
 
 def load_drafter(settings: DrafterSettings, target: Target) -> Drafter:

@@ -25,15 +25,17 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass
-class Forward:
-    """What one target forward yields for n rows.
+class Output:
+    """What one target forward yields for n rows of one request.
 
     logits: model dtype, [rows, V] (prefill: the last row only). features: model dtype [n, len(taps)
-    * H], the tapped layers' outputs side by side in the order asked for; None without taps.
+    * H], the tapped layers' outputs side by side in the order asked for; None without taps. hidden:
+    model dtype [n, H], final-normed.
     """
 
     logits: Tensor
     features: Tensor | None
+    hidden: Tensor
 
 
 class Target:
@@ -147,7 +149,7 @@ class Target:
         )
 
     @torch.no_grad()
-    def prefill(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int] = ()) -> Forward:
+    def prefill(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int] = ()) -> Output:
         """Read `ids` causally after what the cache holds; logits of the last row only: [1, V].
 
         Raises ValueError for no ids.
@@ -155,7 +157,7 @@ class Target:
         if not len(ids):
             raise ValueError("prefill needs at least one token id")
         hidden, features = self._read(ids, cache, taps)
-        return Forward(self._logits(hidden[-1:]), features)
+        return Output(self._logits(hidden[-1:]), features, hidden)
 
     @torch.no_grad()
     def score(self, ids: Sequence[int], cache: TargetCache) -> Tensor:
@@ -180,7 +182,7 @@ class Target:
         mask: Tensor,
         cache: TargetCache,
         taps: Sequence[int] = (),
-    ) -> Forward:
+    ) -> Output:
         """Read a tree of n tokens in one pass; all n rows enter the cache.
 
         tokens: int64 [n]. position_ids: int64 [1, n] (root's position + depth; siblings share one).
@@ -197,7 +199,7 @@ class Target:
                 f"{tuple(mask.shape)}"
             )
         hidden, features = self._run(tokens[None], position_ids, mask, cache, taps)
-        return Forward(self._logits(hidden), features)
+        return Output(self._logits(hidden), features, hidden)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """The head's products, over two rows at least where rows must not depend on their

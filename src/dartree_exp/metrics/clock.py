@@ -53,6 +53,7 @@ class StageClock:
         self._round_started = 0
         self._decode: int | None = None
         self._open: str | None = None
+        self._lent = 0  # of the open stage's time, given to other stages
 
     @contextmanager
     def prefill(self) -> Iterator[None]:
@@ -86,11 +87,11 @@ class StageClock:
             raise RuntimeError(f"stage {name!r} inside stage {self._open!r}")
         exclude = self._exclude_pending and name == "draft"
         begin = self._read(self._profile or exclude)
-        self._open = name
+        self._open, self._lent = name, 0
         try:
             yield
         finally:
-            spent = self._read(self._profile or exclude) - begin
+            spent = self._read(self._profile or exclude) - begin - self._lent
             self._open = None
             if exclude:
                 self._exclude_pending = False
@@ -98,6 +99,23 @@ class StageClock:
                 self._round_excluded = spent
             else:
                 self._round[name] += spent
+
+    @contextmanager
+    def lend(self, name: str) -> Iterator[None]:
+        """Within a stage: give the time inside to the stage `name` instead of the open one. A
+        drafter that computes while the tree is built spends draft time.
+        """
+        if name not in self._round:
+            raise ValueError(f"unknown stage {name!r}; stages are {', '.join(_TIMED)}")
+        if self._open is None:
+            raise RuntimeError(f"lend({name!r}) outside a stage")
+        begin = self._read(self._profile)
+        try:
+            yield
+        finally:
+            spent = self._read(self._profile) - begin
+            self._round[name] += spent
+            self._lent += spent
 
     def end_round(self) -> dict[str, float]:
         """Close a round; seconds per stage of this round, `other` being what no stage claimed."""

@@ -19,10 +19,10 @@ from dartree_exp.inputs.digests import input_digests
 from dartree_exp.prompts import Prompt
 from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.environment import cpu_description, this_code
+from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.lossless import Verdict, judge
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
-from dartree_exp.verify.walk import NonFiniteLogitsError
 
 
 class PromptTooLongError(ValueError):

@@ -17,9 +17,9 @@ from dartree_exp.decode import Method, autoregress, speculate
 from dartree_exp.engines.target import HALF, Target
 from dartree_exp.errors import RunError
 from dartree_exp.metrics.clock import StageClock
+from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.rows import row_difference, self_test
 from dartree_exp.verify.stopping import StopRule
-from dartree_exp.verify.walk import NonFiniteLogitsError
 
 TOKENS = 8  # decoded by each arm before anything is timed
 
@@ -67,7 +67,7 @@ def warm_up(
     """
     if ids is None:
         return Machine(torch.get_num_threads())
-    rows = sorted({1, 17, method.max_budget + 1})
+    rows = sorted({1, 17, method.max_rows})
     tried: dict[str, dict[str, float]] = {}
     if config.engine.threads is None:
         tried = choose_threads(target, ids, rows, clock)

@@ -32,9 +32,9 @@ from dartree_exp.training.reliability import (
 from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_prompts
 
 if TYPE_CHECKING:
-    from dartree_exp.budgets.policy import RoundState
-    from dartree_exp.decode import Method, Round
+    from dartree_exp.decode import Method
     from dartree_exp.engines.target import Target
+    from dartree_exp.interfaces import Limits, RoundResult, RoundView
     from dartree_exp.trees.tree import DraftTree
 
 
@@ -44,21 +44,19 @@ class Recorder:
     said of each round.
     """
 
-    method: Method
     logits: list[list[float]] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
 
-    def plan(self, state: RoundState) -> int:
-        return self.method.budget.plan(state)
+    def plan(self, view: RoundView, scorer: Any) -> Limits:
+        return view.limits
 
-    def trim(self, state: RoundState, tree: DraftTree) -> DraftTree:
-        confidence = self.method.drafter.confidence
-        assert confidence is not None
-        self.logits.append(confidence(state.block.hidden, tree.tokens[:-1]).float().tolist())
+    def trim(self, view: RoundView, tree: DraftTree, scorer: Any) -> DraftTree:
+        hidden, before = scorer.table.hidden[0], tree.tokens[0, :-1]
+        self.logits.append(scorer.confidence_head(hidden, before).float().tolist())
         return tree
 
-    def observe(self, round_: Round) -> None:
-        self.accepted.append(len(round_.accepted) - 1)
+    def observe(self, result: RoundResult) -> None:
+        self.accepted.append(len(result.accepted.tokens[0]))
 
 
 def record(
@@ -74,8 +72,8 @@ def record(
     from dartree_exp.verify.sampling import Sampler
     from dartree_exp.verify.stopping import StopRule
 
-    recorder = Recorder(method)
-    watched = replace(method, budget=recorder)
+    recorder = Recorder()
+    watched = replace(method, policy=recorder)
     for sample in samples:
         speculate(
             target,
@@ -182,7 +180,7 @@ def main(argv: list[str] | None = None) -> int:
     config = compose([*chain, "engine.dtype=fp32", f"engine.threads={args.threads}", *args.set])
     samples = held_out_prompts(args)
     target, method = load_parts(config)
-    if method.drafter.confidence is None:
+    if getattr(method.drafter, "confidence", None) is None:
         raise InputError(f"--drafter {folder}: no confidence head to calibrate")
     if method.depth != method.drafter.num_drafts or config.tree.budget < method.depth:
         raise InputError(

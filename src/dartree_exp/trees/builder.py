@@ -1,24 +1,11 @@
-"""The builder protocol and the choice of a builder by configuration."""
+"""The choice of a builder by configuration."""
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import cast
 
-from dartree_exp.trees.scorer import Scorer
+from dartree_exp.interfaces import Builder
 from dartree_exp.trees.spec import TREES, TreeSettings
-from dartree_exp.trees.tree import DraftTree
-
-
-class Builder(Protocol):
-    """Turns a scorer into a tree. Builders hold no state between rounds."""
-
-    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        """A prefix-closed tree of at most `budget` drafted nodes and min(depth_limit, drafts)
-        levels.
-
-        Fewer nodes where the scorer has no more; the bare root for budget 0. Raises ValueError for
-        a negative budget.
-        """
 
 
 def largest_tree(tree: TreeSettings, depths: int) -> int:

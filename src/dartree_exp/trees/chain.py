@@ -1,14 +1,18 @@
-"""The chain: one greedy path (DFlash with marginal scores, Domino with its head)."""
+"""The chain: one path, greedy (DFlash with marginal scores, Domino with its head) or sampled."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 
-from dartree_exp.trees.scorer import Scorer, levels
+from dartree_exp.trees.ledger import Ledger
+from dartree_exp.trees.scorer import levels
 from dartree_exp.trees.spec import TreeSettings
-from dartree_exp.trees.tree import DraftTree, Ledger
+from dartree_exp.trees.tree import DraftTree
+
+if TYPE_CHECKING:
+    from dartree_exp.interfaces import Draws, Limits, Scorer
 
 
 class ChainBuilder:
@@ -18,12 +22,12 @@ class ChainBuilder:
     def from_settings(cls, tree: TreeSettings) -> Self:
         return cls()
 
-    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        """A path of min(depth_limit, drafts, budget) nodes."""
-        length = min(levels(scorer, depth_limit, budget), budget)
-        state = scorer.start(root)
-        ledger = Ledger(root, state.device)
-        only = torch.zeros(1, dtype=torch.int64, device=state.device)
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        """A path of min(limits.depth, drafts, limits.nodes) nodes."""
+        length = min(levels(scorer, limits), limits.nodes)
+        state = scorer.start()
+        ledger = Ledger(scorer.root)
+        only = torch.zeros_like(scorer.root).unsqueeze(-1)
         score = None
         for depth in range(1, length + 1):
             token, step, rank = scorer.best(state, depth)

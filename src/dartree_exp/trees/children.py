@@ -41,14 +41,14 @@ class Children:
         return max(1, min(count, budget)) if self.narrow_by_budget else count
 
     def take(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
-        """The `count` allowed entries of each row of log_probs [N, K], and their ranks int64 [N,
-        count].
+        """The `count` allowed entries of each row of log_probs [..., K], and their ranks int64
+        [..., count].
 
         Ranks are None where they are 0 .. count - 1 in every row. Ties fall to the smaller rank.
         """
-        if count == log_probs.shape[1]:
+        if count == log_probs.shape[-1]:
             return log_probs, None
         if self.order == "base":
-            return log_probs[:, :count], None
+            return log_probs[..., :count], None
         values, ranks = log_probs.sort(dim=-1, descending=True, stable=True)
-        return values[:, :count], ranks[:, :count]
+        return values[..., :count], ranks[..., :count]

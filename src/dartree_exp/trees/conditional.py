@@ -4,75 +4,104 @@ DominoTree, DARTree).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
+from dartree_exp.interfaces import Block, CorrectionHead, Draws
 from dartree_exp.trees.menu import BlockScorer, MenuTable, step_log_probs
-
-if TYPE_CHECKING:
-    from dartree_exp.drafters.block import Block
-    from dartree_exp.drafters.heads.head import CorrectionHead
-    from dartree_exp.trees.scorer import Draw
 
 
 class ConditionalScorer(BlockScorer):
-    """A correction head of any kind over the candidates of a block.
+    """A correction head of any kind over the candidates of a block. A state is the head's, the
+    nodes of all requests below each other.
 
     Depths up to the head's `pure_draft_prefix_len` keep the base logits; the state reads every
     token all the same. Corrections run over the K candidates of a depth, or over every column of
     the block where the whole draft vocabulary is needed (normalise=vocab, or as many candidates as
-    columns): the honest but dear version.
+    columns), which costs a product with all its output rows.
     """
 
     path_dependent = True
 
     def __init__(
-        self, block: Block, head: CorrectionHead, candidates: int | str, normalise: str
+        self,
+        block: Block,
+        roots: int | tuple[int, ...],
+        head: CorrectionHead,
+        candidates: int | str,
+        normalise: str,
     ) -> None:
-        super().__init__(MenuTable(block, candidates, normalise))
+        super().__init__(MenuTable(block, candidates, normalise), roots)
+        table = self.table
+        self._block, self._settings = block, (candidates, normalise)
         self._head = head
         self._prefix = min(head.pure_draft_prefix_len, self.num_drafts)
-        self._prefix_rows = self.table.base_rows(self._prefix)[:, None].unbind()  # [1, K] each
-        self._all_columns = normalise == "vocab" or self.table.whole
-        ids = (
-            self.table.column_ids.expand(self.num_drafts, -1)
-            if self._all_columns
-            else self.table.ids
-        )
-        self._base = (
-            self.table.logits if self._all_columns else self.table.selection.values
-        ).unbind()
+        # [*R, 1, K] each
+        self._prefix_rows = table.base_rows(self._prefix).unsqueeze(-2).unbind(-3)
+        self._all_columns = normalise == "vocab" or table.whole
+        if self._all_columns:
+            ids = table.column_ids.expand(*table.requests, self.num_drafts, -1)
+            base = table.logits
+        else:
+            ids, base = table.ids, table.selection.values
+        self._base = base.unsqueeze(-2).unbind(-3)  # [*R, 1, K] each
         self._prepared = head.prepare(block, ids)
-        self._extremes: list[Tensor] = []  # of the corrected logits of every call
+        self._extremes: list[Tensor] = []  # of the corrected logits of every call, [*R] each
 
-    def start(self, root: int) -> Tensor:
-        return self._head.start(root)
+    def one(self, request: int) -> ConditionalScorer:
+        assert isinstance(self.roots, tuple)
+        block, root = self._block.one(request), self.roots[request]
+        return ConditionalScorer(block, root, self._head, *self._settings)
+
+    def start(self) -> Tensor:
+        return self._head.start(self.roots)
 
     def rows(self, state: Tensor, depth: int) -> Tensor:
         if depth <= self._prefix:
-            return self._prefix_rows[depth - 1].expand(state.shape[0], -1)
+            return self._of_all(self._prefix_rows[depth - 1], state)
         rows = step_log_probs(self.logits(state, depth))
         if self._all_columns and not self.table.whole:
-            return rows[:, self.table.selection.columns[depth - 1]]
+            return self.chosen(rows, depth)
         return rows
 
     def logits(self, state: Tensor, depth: int) -> Tensor:
-        """What `rows` normalises: [N, K] of the candidates, or [N, Vd] where the whole draft
-        vocabulary is scored.
+        """What `rows` normalises: [*R, N, K] of the candidates, or [*R, N, Vd] where the whole
+        draft vocabulary is scored.
         """
+        base = self._base[depth - 1]
         if depth <= self._prefix:
-            return self._base[depth - 1].expand(state.shape[0], -1)
-        logits = self._base[depth - 1] + self._head.correction(self._prepared, state, depth)
-        self._extremes += torch.aminmax(logits)
+            return self._of_all(base, state)
+        correction = self._head.correction(self._prepared, state, depth)
+        logits = base + correction.view(*self.table.requests, -1, correction.shape[-1])
+        if logits.dim() == 3 and logits.shape[0] > 1:
+            self._extremes += torch.aminmax(logits.flatten(1), dim=1)
+        else:
+            self._extremes += torch.aminmax(logits)
         return logits
 
-    def finite(self) -> bool:
-        return not self._extremes or bool(torch.stack(self._extremes).isfinite().all())
+    def finite(self) -> Tensor:
+        finite = super().finite()
+        if self._extremes:
+            finite = finite & torch.stack(self._extremes).isfinite().all(0)
+        return finite
+
+    def fault(self, request: int) -> str:
+        if bool(super().finite().flatten()[request]):
+            head = type(self._head).__name__
+            return f"corrected draft logits: the head ({head}) gave NaN or infinite values"
+        return super().fault(request)
 
     def advance(self, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
-        return self._head.advance(self._prepared, state, depth, parent, token)
+        if parent.dim() == 2 and parent.shape[0] > 1:
+            requests = parent.shape[0]
+            first = torch.arange(requests, device=parent.device) * (state.shape[0] // requests)
+            parent = parent + first[:, None]
+        return self._head.advance(self._prepared, state, depth, parent.flatten(), token.flatten())
+
+    def _of_all(self, row: Tensor, state: Tensor) -> Tensor:
+        """The row [*R, 1, K] of a depth for each of the state's nodes: [*R, N, K]."""
+        requests = self.table.requests
+        return row.expand(*requests, state.shape[0] // (requests.numel()), -1)
 
 
 class ReleasedScorer(ConditionalScorer):
@@ -85,16 +114,24 @@ class ReleasedScorer(ConditionalScorer):
     """
 
     def __init__(
-        self, block: Block, head: CorrectionHead, candidates: int | str, normalise: str, draw: Draw
+        self,
+        block: Block,
+        roots: int | tuple[int, ...],
+        head: CorrectionHead,
+        candidates: int | str,
+        normalise: str,
+        draws: Draws,
     ) -> None:
-        super().__init__(block, head, candidates, normalise)
-        self._draw = draw
+        super().__init__(block, roots, head, candidates, normalise)
+        self._draws = draws
 
     def best(self, state: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
         if depth > self._prefix:
             return super().best(state, depth)
         logits = self.table.logits if self.table.whole else self.table.selection.values
-        place = self._draw(logits[depth - 1], depth).expand(state.shape[0])
-        log_prob = self.rows(state, depth).gather(1, place[:, None])[:, 0]
+        rows = self.rows(state, depth)
+        place = self._draws.draft(logits[..., depth - 1, :], depth).unsqueeze(-1)
+        place = place.expand(rows.shape[:-1])
+        log_prob = rows.gather(-1, place.unsqueeze(-1)).squeeze(-1)
         token, rank = self._at(place, depth)
         return token, log_prob, rank

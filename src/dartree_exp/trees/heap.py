@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from dartree_exp.trees.children import Children
+from dartree_exp.trees.lift import EachRequest
 from dartree_exp.trees.prune import check_beta
-from dartree_exp.trees.scorer import Scorer, levels
+from dartree_exp.trees.scorer import levels
 from dartree_exp.trees.spec import TreeSettings
 from dartree_exp.trees.tree import DraftTree
+
+if TYPE_CHECKING:
+    from dartree_exp.interfaces import Draws, Limits, Scorer
 
 Ties = tuple[int, ...]
 
@@ -74,19 +78,21 @@ class HeapBuilder:
     def from_settings(cls, tree: TreeSettings) -> Self:
         return cls(Children.from_settings(tree), beta=tree.beta)
 
-    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        """The `budget` best prefixes of at most `depth_limit` tokens, in the order of popping."""
-        limit = levels(scorer, depth_limit, budget)
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        """The `limits.nodes` best prefixes of at most `limits.depth` tokens, in the order of
+        popping.
+        """
+        if scorer.root.numel() > 1:
+            return EachRequest(self).build(scorer, limits, draws)
+        limit, budget = levels(scorer, limits), limits.nodes
         tie = TIE_RULES[self._ties or ("insertion" if scorer.path_dependent else "rank_tuple")]
-        menus = (_PathMenus if scorer.path_dependent else _SharedMenus)(
-            scorer, root, limit, budget, self._children
-        )
+        kind = _PathMenus if scorer.path_dependent else _SharedMenus
+        menus = kind(scorer, limit, budget, self._children)
 
-        tokens, parents, depths, scores, ranks = [root], [-1], [0], [0.0], [-1]
+        tokens, parents, depths, scores, ranks = [0], [-1], [0], [0.0], [-1]
         paths: list[Ties] = [()]
-        open_entries: list[
-            tuple[float, Ties, int, int, float]
-        ] = []  # -key, tie key, parent, place in its menu, score
+        # -key, tie key, parent, place in its menu, score
+        open_entries: list[tuple[float, Ties, int, int, float]] = []
 
         def push(parent: int, place: int) -> None:
             menu = menus.of(parent)
@@ -99,10 +105,10 @@ class HeapBuilder:
 
         if limit:
             push(0, 0)
-        while open_entries and len(tokens) <= budget:
+        while open_entries and len(parents) <= budget:
             _, path, parent, place, score = heappop(open_entries)
             menu = menus.of(parent)
-            node = len(tokens)
+            node = len(parents)
             tokens.append(menu.tokens[place])
             ranks.append(menu.ranks[place])
             parents.append(parent)
@@ -115,14 +121,17 @@ class HeapBuilder:
             if depths[node] < limit:
                 menus.open(node, parent, depths[node], tokens[node])
                 push(node, 0)
-        device = menus.device
+        device, shape = scorer.root.device, (*scorer.root.shape, len(parents))
+        fields = torch.tensor([parents, depths, ranks, tokens], device=device)
+        parent, depth, rank, token = (field.view(shape) for field in fields)
+        token[..., 0] = scorer.root
         return DraftTree(
-            tokens=torch.tensor(tokens, device=device),
-            parents=torch.tensor(parents, device=device),
-            depths=torch.tensor(depths, device=device),
-            scores=torch.tensor(scores, dtype=torch.float64, device=device),
-            ranks=torch.tensor(ranks, device=device),
-            supertree_size=len(tokens) - 1,
+            tokens=token,
+            parents=parent,
+            depths=depth,
+            scores=torch.tensor(scores, dtype=torch.float64, device=device).view(shape),
+            ranks=rank,
+            supertree_size=len(parents) - 1,
         )
 
 
@@ -143,16 +152,13 @@ def _menus(log_probs: Tensor, ids: Tensor, children: Children, budget: int) -> l
 class _SharedMenus:
     """One menu per depth, all fetched in one go."""
 
-    def __init__(
-        self, scorer: Scorer, root: int, limit: int, budget: int, children: Children
-    ) -> None:
-        state = scorer.start(root)
-        self.device = state.device
+    def __init__(self, scorer: Scorer, limit: int, budget: int, children: Children) -> None:
+        state = scorer.start()
         self._depths = {0: 0}
         depths = range(1, limit + 1)
         if limit:
-            rows = torch.cat([scorer.score(state, depth) for depth in depths])
-            ids = torch.stack([scorer.candidates(depth) for depth in depths])
+            rows = torch.cat([scorer.score(state, depth).flatten(0, -2) for depth in depths])
+            ids = torch.stack([scorer.candidates(depth).flatten() for depth in depths])
             self._menus = _menus(rows, ids, children, budget)
 
     def of(self, node: int) -> Menu:
@@ -167,25 +173,23 @@ class _PathMenus:
     node.
     """
 
-    def __init__(
-        self, scorer: Scorer, root: int, limit: int, budget: int, children: Children
-    ) -> None:
+    def __init__(self, scorer: Scorer, limit: int, budget: int, children: Children) -> None:
         self._scorer = scorer
         self._budget = budget
         self._children = children
-        self._states = {0: scorer.start(root)}
-        self.device = self._states[0].device
-        self._only = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._states = {0: scorer.start()}
+        self._only = torch.zeros_like(scorer.root).unsqueeze(-1)
         self._menus = {0: self._menu(0, 1)} if limit else {}
 
     def of(self, node: int) -> Menu:
         return self._menus[node]
 
     def open(self, node: int, parent: int, depth: int, token: int) -> None:
-        read = torch.tensor([token], device=self.device)
+        read = torch.full_like(self._only, token)
         self._states[node] = self._scorer.advance(self._states[parent], depth, self._only, read)
         self._menus[node] = self._menu(node, depth + 1)
 
     def _menu(self, node: int, depth: int) -> Menu:
-        row = self._scorer.score(self._states[node], depth)
-        return _menus(row, self._scorer.candidates(depth)[None], self._children, self._budget)[0]
+        row = self._scorer.score(self._states[node], depth).flatten(0, -2)
+        ids = self._scorer.candidates(depth).flatten()[None]
+        return _menus(row, ids, self._children, self._budget)[0]

@@ -1,40 +1,44 @@
 """Level-wise builders: all parents of a depth are scored at once (DARTree, arXiv 2608.13524).
 
-Per depth a constant number of tensor operations, whatever width, candidates and budget; no loop
-over nodes. On a GPU nothing is read on the host; on a CPU the selection looks for ties and sorts
-only where there are any.
+For each depth a constant number of tensor operations, whatever width, candidates, budget and number
+of requests; no loop over nodes. On a GPU nothing is read on the host; on a CPU the selection looks
+for ties and sorts only where there are any.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.children import Children
+from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.prune import best_nodes, check_beta, subtree
-from dartree_exp.trees.scorer import Scorer, levels
+from dartree_exp.trees.scorer import levels
 from dartree_exp.trees.spec import TreeSettings
-from dartree_exp.trees.tree import DraftTree, Ledger
+from dartree_exp.trees.tree import DraftTree
+
+if TYPE_CHECKING:
+    from dartree_exp.interfaces import Draws, Limits, Scorer
 
 
-def grow(scorer: Scorer, root: int, widths: list[int], children: Children, count: int) -> DraftTree:
+def grow(scorer: Scorer, widths: list[int], children: Children, count: int) -> DraftTree:
     """A tree with the `widths[d - 1]` best nodes at depth d, all of which are expanded.
 
     count: children per parent. Order within a depth: score descending, equal scores by place of the
     parent, then by rank of the candidate. A width is cut to the children there are.
     """
-    state = scorer.start(root)
-    ledger = Ledger(root, state.device)
+    state = scorer.start()
+    ledger = Ledger(scorer.root)
     scores = None
     for depth, width in enumerate(widths, start=1):
-        log_probs, ranks = children.take(scorer.score(state, depth), count)
-        paths = log_probs if scores is None else scores.unsqueeze(1) + log_probs
-        scores, index = stable_topk(paths.flatten(), min(width, paths.numel()))
-        parent, rank = index // count, index % count
-        if ranks is not None:
-            rank = ranks[parent, rank]
-        token = scorer.candidates(depth).index_select(0, rank)
+        log_probs, ranks = children.take(scorer.score(state, depth), count)  # [*R, N, count]
+        paths = log_probs if scores is None else scores.unsqueeze(-1) + log_probs
+        paths = paths.flatten(-2)
+        scores, index = stable_topk(paths, min(width, paths.shape[-1]))
+        parent = index // count
+        rank = index % count if ranks is None else ranks.flatten(-2).gather(-1, index)
+        token = scorer.candidates(depth).gather(-1, rank)
         ledger.add_level(parent, token, scores, rank)
         if depth < len(widths):
             state = scorer.advance(state, depth, parent, token)
@@ -55,17 +59,17 @@ class LevelwiseBuilder(ABC):
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
         """Nodes to keep at each depth; may stop short of `depths`."""
 
-    def supertree(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
+    def supertree(self, scorer: Scorer, limits: Limits) -> DraftTree:
         """The tree before pruning."""
-        depths = levels(scorer, depth_limit, budget)
+        depths = levels(scorer, limits)
         if depths < 1:
-            return Ledger(root, scorer.start(root).device).tree()
-        count = self._children.count(scorer.candidates(1).shape[0], budget)
-        return grow(scorer, root, self.widths(depths, budget, count), self._children, count)
+            return Ledger(scorer.root).tree()
+        count = self._children.count(scorer.candidates(1).shape[-1], limits.nodes)
+        return grow(scorer, self.widths(depths, limits.nodes, count), self._children, count)
 
-    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        """The verification tree of at most `budget` nodes and `depth_limit` levels."""
-        return self.supertree(scorer, root, depth_limit, budget)
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        """The verification tree of at most `limits.nodes` nodes and `limits.depth` levels."""
+        return self.supertree(scorer, limits)
 
 
 class FixedBuilder(LevelwiseBuilder):
@@ -114,8 +118,9 @@ class PrunedBuilder(LevelwiseBuilder):
         width = budget if self._width is None else self._width
         return [min(width, count) if self._children.narrow_by_budget else width] * depths
 
-    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        supertree = self.supertree(scorer, root, depth_limit, budget)
-        if supertree.num_nodes <= budget:
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        supertree = self.supertree(scorer, limits)
+        if supertree.num_nodes <= limits.nodes:
             return supertree
-        return subtree(supertree, best_nodes(supertree, budget, self._beta).sort().values)
+        kept = best_nodes(supertree, limits.nodes, self._beta)
+        return subtree(supertree, kept.sort(-1).values)

@@ -4,17 +4,20 @@ DDTree).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from dartree_exp.interfaces import Block
 from dartree_exp.trees.menu import MenuScorer, MenuTable
-
-if TYPE_CHECKING:
-    from dartree_exp.drafters.block import Block
 
 
 class MarginalScorer(MenuScorer):
     """Base logits, no correction: all depths count as uncorrected for `normalise`."""
 
-    def __init__(self, block: Block, candidates: int | str, normalise: str) -> None:
+    def __init__(
+        self, block: Block, roots: int | tuple[int, ...], candidates: int | str, normalise: str
+    ) -> None:
         table = MenuTable(block, candidates, normalise)
-        super().__init__(table, table.base_rows())
+        super().__init__(table, roots, table.base_rows())
+        self._block, self._settings = block, (candidates, normalise)
+
+    def one(self, request: int) -> MarginalScorer:
+        assert isinstance(self.roots, tuple)
+        return MarginalScorer(self._block.one(request), self.roots[request], *self._settings)

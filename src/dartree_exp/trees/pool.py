@@ -14,16 +14,20 @@ nothing is read on the host.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
+from dartree_exp.interfaces import Limits
 from dartree_exp.kernels.candidate_select import stable_topk
+from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.prune import best_nodes, subtree
-from dartree_exp.trees.scorer import Scorer
 from dartree_exp.trees.spec import TreeSettings
-from dartree_exp.trees.tree import DraftTree, Ledger
+from dartree_exp.trees.tree import DraftTree
+
+if TYPE_CHECKING:
+    from dartree_exp.interfaces import Draws, Scorer
 
 
 class PoolBuilder:
@@ -50,42 +54,39 @@ class PoolBuilder:
     def from_settings(cls, tree: TreeSettings) -> Self:
         return cls(tree.children, tree.width)
 
-    def pool(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
+    def pool(self, scorer: Scorer, limits: Limits) -> DraftTree:
         """Everything that was scored, as a tree."""
-        if budget < 0:
-            raise ValueError(f"budget {budget} is negative")
-        width = budget if self._width is None else self._width
+        if limits.nodes < 0:
+            raise ValueError(f"budget {limits.nodes} is negative")
+        width = limits.nodes if self._width is None else self._width
         # Of one parent no more children can be kept or expanded, so no more are listed.
-        most = max(width, budget)
+        most = max(width, limits.nodes)
         children = most if self._children is None else min(self._children, most)
-        depths = min(depth_limit, scorer.num_drafts) if width else 0
+        depths = min(limits.depth, scorer.num_drafts) if width else 0
 
-        state = scorer.start(root)
-        ledger = Ledger(root, state.device)
-        above = torch.zeros(
-            1, dtype=torch.int64, device=state.device
-        )  # places of the frontier within its level
+        state = scorer.start()
+        ledger = Ledger(scorer.root)
+        above = torch.zeros_like(scorer.root).unsqueeze(-1)  # the frontier's places in its level
         scores = None
         for depth in range(1, depths + 1):
-            tokens, steps, ranks = scorer.top(state, depth, children)
-            paths = (steps if scores is None else scores[:, None] + steps).flatten()
-            token, count = tokens.flatten(), tokens.shape[1]
-            ledger.add_level(
-                above[:, None].expand(-1, count).flatten(), token, paths, ranks.flatten()
-            )
+            tokens, steps, ranks = scorer.top(state, depth, children)  # [*R, N, count]
+            paths = (steps if scores is None else scores.unsqueeze(-1) + steps).flatten(-2)
+            token, count = tokens.flatten(-2), tokens.shape[-1]
+            parents = above.unsqueeze(-1).expand(*above.shape, count).flatten(-2)
+            ledger.add_level(parents, token, paths, ranks.flatten(-2))
             if depth < depths:
-                scores, above = stable_topk(paths, min(width, paths.shape[0]))
-                state = scorer.advance(state, depth, above // count, token.index_select(0, above))
+                scores, above = stable_topk(paths, min(width, paths.shape[-1]))
+                state = scorer.advance(state, depth, above // count, token.gather(-1, above))
         return ledger.tree()
 
-    def build(self, scorer: Scorer, root: int, depth_limit: int, budget: int) -> DraftTree:
-        """The `budget` best nodes of the pool, of at most `depth_limit` levels."""
-        pool = self.pool(scorer, root, depth_limit if budget else 0, budget)
-        return subtree(pool, self._order(best_nodes(pool, budget)))
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        """The `limits.nodes` best nodes of the pool, of at most `limits.depth` levels."""
+        pool = self.pool(scorer, limits if limits.nodes else Limits(0, 0))
+        return subtree(pool, self._order(best_nodes(pool, limits.nodes)))
 
     def _order(self, best: Tensor) -> Tensor:
         """How the tree numbers the chosen nodes, given best first."""
-        return best.sort().values
+        return best.sort(-1).values
 
 
 class FrontierBuilder(PoolBuilder):

@@ -21,8 +21,8 @@ def check_beta(beta: float) -> None:
 
 
 def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Tensor:
-    """Node indices, int64 [B], of the `budget` best non-root nodes by score + beta * depth, best
-    first.
+    """Node indices, int64 [*R, B], of the `budget` best non-root nodes by score + beta * depth,
+    best first.
 
     Equal scores go to the smaller index, which is never a descendant. So for beta <= 0 the choice
     is prefix closed, and parents come first, without looking at the parents: no node scores above
@@ -30,26 +30,60 @@ def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Tensor:
     positive beta breaks this; callers refuse it.
     """
     keys = torch.add(tree.scores, tree.depths, alpha=beta)
-    _, places = stable_topk(keys[1:], min(budget, tree.num_nodes))
+    _, places = stable_topk(keys[..., 1:], min(budget, tree.num_nodes))
     return places + 1
 
 
 def subtree(tree: DraftTree, kept: Tensor) -> DraftTree:
-    """The tree of the root and the nodes `kept` (int64 [B], prefix closed, parents first), numbered
-    in that order.
+    """The tree of the root and the nodes `kept` (int64 [*R, B], prefix closed, parents first),
+    numbered in that order. Padding may be kept; it stays padding.
     """
-    nodes = torch.cat([tree.depths[:1], kept])  # the root's depth is its index: 0
-    place = torch.full_like(tree.parents, -1).scatter_(
-        0, nodes, torch.arange(nodes.shape[0], device=nodes.device)
-    )
-    parents = place.index_select(0, tree.parents.index_select(0, kept))
+    nodes = torch.cat([tree.depths[..., :1], kept], -1)  # the root's depth is its index: 0
+    numbers = torch.arange(nodes.shape[-1], device=nodes.device).expand_as(nodes)
+    place = torch.full_like(tree.parents, -1).scatter_(-1, nodes, numbers)
+    above = tree.parents.gather(-1, kept)
+    if tree.size is None:
+        parents, size = place.gather(-1, above), None
+    else:
+        parents = place.gather(-1, above.clamp(min=0)).where(above >= 0, -1)
+        size = 1 + (above >= 0).sum(-1)
+
+    def of(field: Tensor | None) -> Tensor | None:
+        return None if field is None else field.gather(-1, nodes)
+
     return replace(
         tree,
-        tokens=tree.tokens.index_select(0, nodes),
-        parents=torch.cat([tree.parents[:1], parents]),
-        depths=tree.depths.index_select(0, nodes),
-        scores=tree.scores.index_select(0, nodes),
-        ranks=None if tree.ranks is None else tree.ranks.index_select(0, nodes),
+        tokens=tree.tokens.gather(-1, nodes),
+        parents=torch.cat([tree.parents[..., :1], parents], -1),
+        depths=tree.depths.gather(-1, nodes),
+        scores=tree.scores.gather(-1, nodes),
+        ranks=of(tree.ranks),
+        log_q=of(tree.log_q),
         supertree=tree,
         kept=nodes,
+        size=size,
+    )
+
+
+def leading(tree: DraftTree, kept: Tensor) -> DraftTree:
+    """The tree of the root and the nodes where `kept` (bool [*R, N], prefix closed) is true, in
+    their order; the tree itself where all are. Reads on the host how many are kept.
+    """
+    counts = kept.sum(-1)
+    most = int(counts.max())
+    if most == tree.num_nodes and bool((counts == most).all()):
+        return tree
+    order = (~kept).to(torch.int8).sort(dim=-1, stable=True).indices[..., :most] + 1
+    size = counts + 1
+    cut = subtree(replace(tree, size=size), order)
+    if bool((counts == most).all()):
+        return replace(cut, size=None)
+    padding = torch.arange(1 + most, device=size.device) >= size.unsqueeze(-1)
+    return replace(
+        cut,
+        tokens=cut.tokens.masked_fill(padding, 0),
+        parents=cut.parents.masked_fill(padding, -1),
+        depths=cut.depths.masked_fill(padding, 0),
+        scores=cut.scores.masked_fill(padding, -torch.inf),
+        size=size,
     )

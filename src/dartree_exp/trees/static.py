@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from dartree_exp.interfaces import Block
 from dartree_exp.trees.conditional import ConditionalScorer
 from dartree_exp.trees.marginal import MarginalScorer
 from dartree_exp.trees.menu import MenuScorer
 
-if TYPE_CHECKING:
-    from dartree_exp.drafters.block import Block
-
 
 def along_chain(
-    conditional: ConditionalScorer, root: int, rows: Callable[[Tensor, int], Tensor]
+    conditional: ConditionalScorer, rows: Callable[[Any, int], Tensor]
 ) -> Iterator[Tensor]:
-    """rows(state, depth) [1, K] at each depth of the greedy chain from `root`, deeper states by its
-    best entry.
+    """rows(state, depth) [*R, 1, K] at each depth of the greedy chain from the root, deeper states
+    by its best entry.
     """
-    state = conditional.start(root)
-    only = torch.zeros(1, dtype=torch.int64, device=state.device)
+    state = conditional.start()
+    only = torch.zeros_like(conditional.root).unsqueeze(-1)
     for depth in range(1, conditional.num_drafts + 1):
         row = rows(state, depth)
         yield row
@@ -39,22 +37,28 @@ def along_chain(
 
 
 class StaticScorer(MenuScorer):
-    """One menu per depth: the corrected row in the state of the greedy chain from `root`
+    """One menu per depth: the corrected row in the state of the greedy chain from the root
     (DominoTree's static arm).
 
     The candidates stay those of the base logits; with candidates=all the menus are the whole
     corrected rows.
     """
 
-    def __init__(self, conditional: ConditionalScorer, root: int) -> None:
-        none = conditional.table.logits.new_empty(0, conditional.table.count)
-        super().__init__(
-            conditional.table, torch.cat([none, *along_chain(conditional, root, conditional.rows)])
-        )
+    def __init__(self, conditional: ConditionalScorer) -> None:
+        table = conditional.table
+        none = table.logits.new_empty(*table.requests, 0, table.count)
+        rows = torch.cat([none, *along_chain(conditional, conditional.rows)], -2)
+        super().__init__(table, conditional.roots, rows)
         self._conditional = conditional
 
-    def finite(self) -> bool:
+    def one(self, request: int) -> StaticScorer:
+        return StaticScorer(self._conditional.one(request))
+
+    def finite(self) -> Tensor:
         return self._conditional.finite()
+
+    def fault(self, request: int) -> str:
+        return self._conditional.fault(request)
 
 
 class CorrectedMarginals(MarginalScorer):
@@ -66,16 +70,15 @@ class CorrectedMarginals(MarginalScorer):
     """
 
     def __init__(
-        self,
-        block: Block,
-        conditional: ConditionalScorer,
-        root: int,
-        candidates: int,
-        normalise: str,
+        self, block: Block, conditional: ConditionalScorer, candidates: int, normalise: str
     ) -> None:
-        rows = torch.cat([block.logits[:0], *along_chain(conditional, root, conditional.logits)])
-        super().__init__(replace(block, logits=rows), candidates, normalise)
+        none = block.logits[..., :0, :]
+        rows = torch.cat([none, *along_chain(conditional, conditional.logits)], -2)
+        super().__init__(replace(block, logits=rows), conditional.roots, candidates, normalise)
         self._conditional = conditional
 
-    def finite(self) -> bool:
+    def finite(self) -> Tensor:
         return self._conditional.finite()
+
+    def fault(self, request: int) -> str:
+        return self._conditional.fault(request)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,12 +13,15 @@ from dartree_exp.kernels.tree_mask import visibility
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """A prefix tree of N drafted tokens below the root; every tensor has length 1 + N and lives on
-    one device.
+    """A prefix tree of N drafted tokens below the root for each request; all tensors are [*R, 1+N]
+    and live on one device.
 
     Node 0 is the root: the last committed token, not a draft, never counted in a budget. Parents
     come before their children. Builders work by tensor operations, so the invariants are checked on
     demand, by `validate`.
+
+    A smaller tree of another request is filled up with padding: nodes of parent -1, token and depth
+    0 and score -inf, which no path reaches.
     """
 
     tokens: Tensor  # int64, target token ids
@@ -26,32 +30,89 @@ class DraftTree:
     scores: (
         Tensor  # float32 or float64, log-probability of the path under the drafter; 0 at the root
     )
-    ranks: (
-        Tensor | None
-    )  # int64, place of the token among its depth's candidates in base order; -1 at the root
+    ranks: Tensor | None  # int64, place of the token among its depth's candidates; -1 at the root
     supertree_size: int  # non-root nodes the builder kept before pruning; N where nothing is pruned
-    supertree: DraftTree | None = (
-        None  # what was scored, where it was pruned; for the record, costs no operation
-    )
-    kept: Tensor | None = None  # int64 [1+N], places of these nodes in the supertree, ascending
+    supertree: DraftTree | None = None  # what was scored, where it was pruned; for the record
+    kept: Tensor | None = None  # int64, places of these nodes in the supertree, ascending
+    size: Tensor | None = None  # int64 [*R], nodes with the root; None: 1+N, no padding
+    proposal: str = "best"
+    """How nodes were proposed: `best` (the likeliest children), `sampled` (drawn from q with
+    replacement) or `distinct` (without). A rejection rule is right for one kind only.
+    """
+    log_q: Tensor | None = None  # log-probability of each sampled node in the law it was drawn from
 
     @property
     def num_nodes(self) -> int:
-        """N, the root not counted."""
-        return self.tokens.shape[0] - 1
+        """N, the root not counted, padding included."""
+        return self.tokens.shape[-1] - 1
 
     def visibility(self) -> Tensor:
-        """bool [1+N, 1+N]: entry (i, j) is true where j is i or an ancestor of i."""
+        """bool [*R, 1+N, 1+N]: entry (i, j) is true where j is i or an ancestor of i."""
         return visibility(self.parents)
+
+    def one(self, request: int) -> DraftTree:
+        """The tree of one request, without request axis and padding; reads `size` on the host."""
+        end = self.tokens.shape[-1] if self.size is None else int(self.size[request])
+
+        def of(field: Tensor | None) -> Tensor | None:
+            return None if field is None else field[request, :end]
+
+        return replace(
+            self,
+            tokens=self.tokens[request, :end],
+            parents=self.parents[request, :end],
+            depths=self.depths[request, :end],
+            scores=self.scores[request, :end],
+            ranks=of(self.ranks),
+            kept=of(self.kept),
+            log_q=of(self.log_q),
+            supertree=None if self.supertree is None else self.supertree.one(request),
+            size=None,
+        )
+
+    @staticmethod
+    def stack(trees: Sequence[DraftTree]) -> DraftTree:
+        """Trees of one request each, padded to the largest, along a new request axis."""
+        sizes = [tree.tokens.shape[0] for tree in trees]
+        end, first = max(sizes), trees[0]
+
+        def side_by_side(name: str, fill: float) -> Tensor | None:
+            fields = [getattr(tree, name) for tree in trees]
+            if any(field is None for field in fields):
+                return None
+            return torch.stack(
+                [torch.nn.functional.pad(f, (0, end - f.shape[0]), value=fill) for f in fields]
+            )
+
+        supertrees = [tree.supertree for tree in trees]
+        whole = [tree for tree in supertrees if tree is not None]
+        padded = min(sizes) < end
+        return DraftTree(
+            tokens=side_by_side("tokens", 0),  # type: ignore[arg-type]
+            parents=side_by_side("parents", -1),  # type: ignore[arg-type]
+            depths=side_by_side("depths", 0),  # type: ignore[arg-type]
+            scores=side_by_side("scores", -torch.inf),  # type: ignore[arg-type]
+            ranks=side_by_side("ranks", -1),
+            supertree_size=max(tree.supertree_size for tree in trees),
+            supertree=DraftTree.stack(whole) if len(whole) == len(trees) else None,
+            kept=side_by_side("kept", -1),
+            size=torch.tensor(sizes, device=first.tokens.device) if padded else None,
+            proposal=first.proposal,
+            log_q=side_by_side("log_q", -torch.inf),
+        )
 
     def validate(self, budget: int | None = None) -> DraftTree:
         """Check every invariant and return self; for tests and debugging, since it reads the tree
-        on the host.
+        on the host. With a request axis, each request's tree is checked.
 
         Raises ValueError naming the first node that breaks one: equal lengths, a proper root,
         parents that exist and come first (prefix closed), depths one below the parent's, distinct
         siblings, scores that never rise along a path, at most `budget` nodes.
         """
+        if self.tokens.dim() == 2:
+            for request in range(self.tokens.shape[0]):
+                self.one(request).validate(budget)
+            return self
         fields = {
             "parents": self.parents,
             "depths": self.depths,
@@ -71,8 +132,8 @@ class DraftTree:
             raise ValueError(f"{self.num_nodes} nodes exceed the budget of {budget}")
         if self.supertree_size < self.num_nodes:
             raise ValueError(
-                f"supertree of {self.supertree_size} nodes is smaller than the tree of "
-                f"{self.num_nodes}"
+                f"supertree of {self.supertree_size} nodes is smaller than the tree of"
+                f" {self.num_nodes}"
             )
         seen: dict[tuple[int, int], int] = {}
         for node in range(1, len(tokens)):
@@ -86,7 +147,7 @@ class DraftTree:
                     f"node {node}: depth {depths[node]} below parent depth {depths[parent]}"
                 )
             twin = seen.setdefault((parent, tokens[node]), node)
-            if twin != node:
+            if twin != node and self.proposal != "sampled":
                 raise ValueError(
                     f"nodes {twin} and {node} are siblings with the same token {tokens[node]}"
                 )
@@ -95,44 +156,3 @@ class DraftTree:
                     f"node {node}: score {scores[node]} exceeds its parent's {scores[parent]}"
                 )
         return self
-
-
-class Ledger:
-    """Grows a tree level by level, without reading anything back from the device.
-
-    The number of nodes of a level is known from shapes alone, so node indices are host integers:
-    the nodes of a level are `first`, `first + 1`, ... in the order in which they were added.
-    """
-
-    def __init__(self, root: int, device: torch.device) -> None:
-        self._device = device
-        self._minus_one = torch.full((1,), -1, dtype=torch.int64, device=device)
-        self._tokens = [torch.full((1,), root, dtype=torch.int64, device=device)]
-        self._places = [self._minus_one]  # of the parent within the level above
-        self._ranks = [self._minus_one]
-        self._scores = [torch.zeros(1, device=device)]
-        self._depths = [0]
-        self._above = [0]  # per node, index of the first node of the level above
-
-    def add_level(self, parent: Tensor, token: Tensor, score: Tensor, rank: Tensor) -> None:
-        """Append the next level: int64 [M] place of the parent within the level above, token, path
-        score, rank.
-        """
-        size, first = token.shape[0], len(self._depths) - self._tokens[-1].shape[0]
-        self._places.append(parent)
-        self._tokens.append(token)
-        self._scores.append(score)
-        self._ranks.append(rank)
-        self._depths += [self._depths[-1] + 1] * size
-        self._above += [first] * size
-
-    def tree(self) -> DraftTree:
-        """Everything added so far."""
-        size = len(self._depths)
-        tokens, places, ranks = (
-            torch.cat([*self._tokens, *self._places, *self._ranks]).view(3, size).unbind()
-        )
-        depths, above = torch.tensor([self._depths, self._above], device=self._device).unbind()
-        return DraftTree(
-            tokens, places + above, depths, torch.cat(self._scores), ranks, supertree_size=size - 1
-        )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dartree_exp.engines.target import Target
 from dartree_exp.trees.masks import position_ids, tree_mask
 from dartree_exp.trees.tree import DraftTree
-from dartree_exp.verify.walk import check_finite
+from dartree_exp.verify.finite import check_finite
 
 STEPS = 8  # decoded tokens that the self-test compares
 MEASURED_STEPS = 24  # and that a tolerance rests on
@@ -85,7 +85,7 @@ def row_difference(
     tree, places = path_tree(path, rows, target.vocab_size, target.device)
     mask = tree_mask(tree, len(ids), target.dtype)
     together = target.verify(tree.tokens, position_ids(tree, len(ids)), mask, cache).logits[places]
-    check_finite(together, "target", 0, "warm-up")
+    check_finite(together, "target", "warm-up")
     return float((together.double() - torch.stack(alone).double()).abs().max())
 
 

@@ -9,6 +9,7 @@ decoding emits with that seed.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,19 +52,18 @@ class Sampler:
         return self.temperature < GREEDY_EPS
 
     def kept(self, logits: Tensor) -> Tensor:
-        """bool [V]: tokens that survive top-k, then top-p, of `logits` [V] after temperature (ties
-        at the k-th stay).
+        """bool [..., V]: tokens that survive top-k, then top-p, of `logits` [..., V] after
+        temperature (ties at the k-th stay).
         """
         keep = torch.ones_like(logits, dtype=torch.bool)
-        if 0 < self.top_k < logits.numel():
-            keep = logits >= logits.topk(self.top_k).values[-1]
+        if 0 < self.top_k < logits.shape[-1]:
+            keep = logits >= logits.topk(self.top_k).values[..., -1:]
         if self.top_p < 1.0:
             scaled = (logits / self.temperature).masked_fill(~keep, -torch.inf)
             probs, order = scaled.softmax(-1).sort(descending=True, stable=True)
-            nucleus = (
-                probs.cumsum(-1) - probs < self.top_p
-            )  # mass before the token: the first is always kept
-            keep = keep & torch.zeros_like(keep).index_put((order,), nucleus)
+            # Mass before the token: the first is always kept.
+            nucleus = probs.cumsum(-1) - probs < self.top_p
+            keep = keep & torch.zeros_like(keep).scatter(-1, order, nucleus)
         return keep
 
     def noise(self, position: int, size: int, stream: int = 0) -> np.ndarray:
@@ -104,25 +104,53 @@ class Sampler:
         )
 
 
-@dataclass(frozen=True)
-class DraftDraws:
-    """Draws of a drafter's own tokens in one round, from softmax(logits / T) at the target's
-    temperature.
+class RoundDraws:
+    """The random decisions of one round for R requests: see `interfaces.Draws`.
 
-    The noise is keyed like the target's, by the root's position `start` and the depth as the
-    stream, and is independent of it. top-k and top-p shape the target's law alone.
+    Drafts are drawn from softmax(logits / T) at the target's temperature; top-k and top-p shape the
+    target's law alone. Their noise is keyed like the target's, by the root's position and the depth
+    as the stream, and is independent of it.
     """
 
-    sampler: Sampler
-    start: int
+    def __init__(self, samplers: Sequence[Sampler], start: tuple[int, ...], index: int = 0) -> None:
+        self._samplers, self.start, self._index = samplers, start, index
 
-    def __call__(self, logits: Tensor, depth: int) -> Tensor:
-        """int64 []: the place drawn of logits [M] at a depth >= 1; the best one where the target is
-        greedy.
-        """
-        if self.sampler.greedy:
-            return logits.argmax()
-        noise = torch.from_numpy(self.sampler.noise(self.start, logits.numel(), stream=depth)).to(
-            logits.device
-        )
-        return (logits.double() / self.sampler.temperature + noise).argmax()
+    def where(self, request: int) -> str:
+        return f"round {self._index}, sample {self._samplers[request].sample_id!r}"
+
+    def draft(self, logits: Tensor, depth: int) -> Tensor:
+        if self._samplers[0].greedy:
+            return logits.argmax(-1)
+        noise = self._noise(logits, lambda r: (self.start[r], depth))
+        return (logits.double() / self._samplers[0].temperature + noise).argmax(-1)
+
+    def target_noise(self, depth: int, size: int) -> Tensor:
+        rows = np.zeros((len(self.start), size))
+        for r, sampler in enumerate(self._samplers):
+            if not sampler.greedy:
+                rows[r] = sampler.noise(self.start[r] + depth, size)
+        return torch.from_numpy(rows)
+
+    def target(self, request: int, logits: Tensor, depth: int) -> int:
+        return self._samplers[request].choose(logits, self.start[request] + depth)
+
+    def target_rows(self, logits: Tensor, depths: Tensor, deepest: int) -> Tensor:
+        first = self._samplers[0]
+        if first.greedy:
+            return logits.argmax(-1)
+        noise = [self.target_noise(depth, logits.shape[-1]) for depth in range(1, deepest + 2)]
+        below = torch.stack(noise, 1).to(logits.device)  # [R, deepest + 1, V]
+        rows = logits.double()
+        requests = torch.arange(len(self.start), device=logits.device)[:, None]
+        scores = rows / first.temperature + below[requests, depths]
+        return scores.masked_fill(~first.kept(rows), -torch.inf).argmax(-1)
+
+    def _noise(self, logits: Tensor, place: Callable[[int], tuple[int, int]]) -> Tensor:
+        """float64 noise like `logits` [*R, M]; place: request -> (position, stream)."""
+        size = logits.shape[-1]
+        rows = [
+            sampler.noise(place(r)[0], size, stream=place(r)[1])
+            for r, sampler in enumerate(self._samplers)
+        ]
+        noise = torch.from_numpy(np.stack(rows)).to(logits.device)
+        return noise if logits.dim() == 2 else noise[0]

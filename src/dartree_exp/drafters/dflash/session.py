@@ -13,23 +13,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dartree_exp.drafters.block import Block
+from dartree_exp.drafters.block_session import BlockDrafter
 from dartree_exp.drafters.dflash.fit import check_fit
 from dartree_exp.drafters.dflash.model import DFlashBackbone
-from dartree_exp.drafters.drafter import Draws
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
-from dartree_exp.drafters.heads.head import CorrectionHead, Head
+from dartree_exp.drafters.heads.head import Head
+from dartree_exp.interfaces import Block
 from dartree_exp.models.digests import digest_of_files
 
 if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
 
 
-class DFlashDrafter:
+class DFlashDrafter(BlockDrafter):
     """DFlash; Domino with a GRU head, DSpark with a Markov head (arXiv 2602.06036, 2605.29707,
     2607.05147).
 
-    See `drafter.Drafter`.
+    See `interfaces.Drafter`.
 
     vocab_ids: int64 [Vd], ascending target ids the drafting softmax is restricted to; None = the
     whole vocabulary. Backbone and head may live in another dtype than the target; logits are
@@ -56,7 +56,7 @@ class DFlashDrafter:
         self._weight_files = tuple(weight_files)
         self.backbone = backbone
         self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
-        self.head: CorrectionHead | None = (
+        self.head: Head | None = (
             None if head is None else head.bind(target.embed_weight, self.vocab_ids)
         )
         self.confidence = confidence
@@ -84,7 +84,7 @@ class DFlashDrafter:
             return None
         return digest_of_files(self._weight_files)
 
-    def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> DFlashSession:
+    def session(self, prompt_ids: Sequence[int], sampler: object = None) -> DFlashSession:
         return DFlashSession(self)
 
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.config import GRUHeadConfig
 from dartree_exp.drafters.heads.head import Head
-from dartree_exp.drafters.heads.output_rows import OutputRows
+from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
+from dartree_exp.interfaces import Block
 
 if TYPE_CHECKING:
     from dartree_exp.drafters.heads.confidence import ConfidenceHead
@@ -52,7 +52,7 @@ class PrefixGRU(nn.Module):
 class GRUTables:
     """Per-round tables of the GRU head."""
 
-    slots: tuple[Tensor, ...]  # per depth [E], the slot part of the split projection
+    slots: tuple[Tensor, ...]  # per depth [*R, E], the slot part of the split projection
     state_weight: Tensor  # [E, G], contiguous: the state part
     output: OutputRows
 
@@ -140,18 +140,15 @@ class GRUHead(Head):
             self._drafted = self.output[vocab_ids]
         return self
 
-    def start(self, root: int) -> Tensor:
-        token = torch.tensor([root], device=self.output.device)
-        if self._table is not None and root in self._tabulated:
-            read = self._table[0][self._table[1][token]]
-        else:  # the target may say what the drafter never does
-            read = self._read(token)
-        return self.prefix_gru.step(read, self._zero_state(1))
+    def start(self, roots: int | tuple[int, ...]) -> Tensor:
+        roots = (roots,) if isinstance(roots, int) else roots
+        reads = [self._read_root(root) for root in roots]
+        return self.prefix_gru.step(torch.cat(reads), self._zero_state(len(reads)))
 
     def prepare(self, block: Block, candidate_ids: Tensor) -> GRUTables:
         slots = F.linear(block.hidden.to(self.output.dtype), self._w_slot)
         return GRUTables(
-            slots.unbind(),
+            slots.unbind(-2),
             self._w_state.contiguous(),
             OutputRows.of(self.output, candidate_ids, self._drafted),
         )
@@ -159,7 +156,8 @@ class GRUHead(Head):
     def correction(self, prepared: GRUTables, state: Tensor, depth: int) -> Tensor:
         if depth <= self.pure_draft_prefix_len:
             return state.new_zeros(state.shape[0], prepared.output.count)
-        code = F.silu(torch.addmm(prepared.slots[depth - 1], state, prepared.state_weight.t()))
+        slot = for_rows(prepared.slots[depth - 1], state.shape[0])
+        code = F.silu(torch.addmm(slot, state, prepared.state_weight.t()))
         return prepared.output.product(code, depth)
 
     def advance(
@@ -216,6 +214,12 @@ class GRUHead(Head):
 
     def _zero_state(self, rows: int) -> Tensor:
         return self.output.new_zeros(rows, self._w_state.shape[1])
+
+    def _read_root(self, root: int) -> Tensor:
+        token = torch.tensor([root], device=self.output.device)
+        if self._table is not None and root in self._tabulated:
+            return self._table[0][self._table[1][token]]
+        return self._read(token)  # the target may say what the drafter never does
 
     def _read(self, token: Tensor) -> Tensor:
         return self.prefix_gru.read(self._embedded(token))

@@ -7,42 +7,16 @@ far.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.config import HeadConfig
 from dartree_exp.drafters.heads.spec import HEADS
 
 if TYPE_CHECKING:
     from dartree_exp.drafters.heads.confidence import ConfidenceHead
-
-
-class CorrectionHead(Protocol):
-    """Depth d (1..D) is corrected iff d > `pure_draft_prefix_len`; the state reads every token, the
-    root first.
-
-    States are tensors whose dim 0 is nodes. What `prepare` returns is the head's own business and
-    lives one round.
-    """
-
-    pure_draft_prefix_len: int
-
-    def start(self, root: int) -> Tensor:
-        """State [1, S] after reading the root."""
-
-    def prepare(self, block: Block, candidate_ids: Tensor) -> Any:
-        """Tables of this round; candidate_ids are target ids, int64 [D, K]."""
-
-    def correction(self, prepared: Any, state: Tensor, depth: int) -> Tensor:
-        """[N, K] to add to the base logits of the candidates of `depth`, for N parents."""
-
-    def advance(
-        self, prepared: Any, state: Tensor, depth: int, parent: Tensor, token: Tensor
-    ) -> Tensor:
-        """State [M, S] after reading token [M] at `depth`, below rows parent [M] of `state`."""
 
 
 class Head(nn.Module, ABC):

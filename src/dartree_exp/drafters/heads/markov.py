@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dartree_exp.drafters.block import Block
 from dartree_exp.drafters.heads.config import MarkovHeadConfig
 from dartree_exp.drafters.heads.head import Head
-from dartree_exp.drafters.heads.output_rows import OutputRows
+from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
+from dartree_exp.interfaces import Block
 
 if TYPE_CHECKING:
     from dartree_exp.drafters.heads.confidence import ConfidenceHead
@@ -64,8 +64,8 @@ class MarkovHead(Head):
         self._drafted = None if vocab_ids is None else self.output[vocab_ids]
         return self
 
-    def start(self, root: int) -> Tensor:
-        return self.markov_w1.weight[root][None]
+    def start(self, roots: int | tuple[int, ...]) -> Tensor:
+        return self.markov_w1.weight[[roots] if isinstance(roots, int) else list(roots)]
 
     def prepare(self, block: Block, candidate_ids: Tensor) -> OutputRows:
         return OutputRows.of(self.output, candidate_ids, self._drafted)
@@ -106,7 +106,7 @@ class MarkovHead(Head):
 class GateTables:
     """Per-round tables of the gated head."""
 
-    slots: tuple[Tensor, ...]  # per depth [r], the hidden part of the gate, bias included
+    slots: tuple[Tensor, ...]  # per depth [*R, r], the hidden part of the gate, bias included
     weight: Tensor  # [r, r], its other part, transposed
     output: OutputRows
 
@@ -131,11 +131,12 @@ class GatedMarkovHead(MarkovHead):
         for_hidden, for_token = self.gate_proj.weight.split([self.hidden_size, self.rank], dim=1)
         slots = F.linear(block.hidden.to(for_hidden.dtype), for_hidden, self.gate_proj.bias)
         return GateTables(
-            slots.unbind(), for_token.t().contiguous(), super().prepare(block, candidate_ids)
+            slots.unbind(-2), for_token.t().contiguous(), super().prepare(block, candidate_ids)
         )
 
     def correction(self, prepared: GateTables, state: Tensor, depth: int) -> Tensor:  # type: ignore[override]
-        gate = torch.sigmoid(torch.addmm(prepared.slots[depth - 1], state, prepared.weight))
+        slot = for_rows(prepared.slots[depth - 1], state.shape[0])
+        gate = torch.sigmoid(torch.addmm(slot, state, prepared.weight))
         return prepared.output.product(gate * state, depth)
 
     def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
@@ -152,9 +153,9 @@ class RecurrentTables:
     output.
     """
 
-    update_slots: tuple[Tensor, ...]  # per depth [2r], hidden part, bias included
+    update_slots: tuple[Tensor, ...]  # per depth [*R, 2r], hidden part, bias included
     update_weight: Tensor  # [2r, 2r], state part, transposed
-    output_slots: tuple[Tensor, ...]  # per depth [r]
+    output_slots: tuple[Tensor, ...]  # per depth [*R, r]
     output_weight: Tensor  # [2r, r]
     output: OutputRows
 
@@ -184,34 +185,36 @@ class RecurrentMarkovHead(MarkovHead):
         nn.init.zeros_(self.output)
         nn.init.normal_(self.joint_proj.weight[:, self.rank : 2 * self.rank], std=0.5)
 
-    def start(self, root: int) -> Tensor:
-        return F.pad(super().start(root), (self.rank, 0))
+    def start(self, roots: int | tuple[int, ...]) -> Tensor:
+        return F.pad(super().start(roots), (self.rank, 0))
 
     def prepare(self, block: Block, candidate_ids: Tensor) -> RecurrentTables:  # type: ignore[override]
         for_state, for_hidden = self.joint_proj.weight.split(
             [2 * self.rank, self.hidden_size], dim=1
         )
         slots = F.linear(block.hidden.to(for_hidden.dtype), for_hidden, self.joint_proj.bias)
-        update_slots, output_slots = slots.split([2 * self.rank, self.rank], dim=1)
+        update_slots, output_slots = slots.split([2 * self.rank, self.rank], dim=-1)
         update, output = for_state.split([2 * self.rank, self.rank])
         rows = super().prepare(block, candidate_ids)
         return RecurrentTables(
-            update_slots.unbind(),
+            update_slots.unbind(-2),
             update.t().contiguous(),
-            output_slots.unbind(),
+            output_slots.unbind(-2),
             output.t().contiguous(),
             rows,
         )
 
     def correction(self, prepared: RecurrentTables, state: Tensor, depth: int) -> Tensor:  # type: ignore[override]
-        out = torch.addmm(prepared.output_slots[depth - 1], state, prepared.output_weight)
+        slot = for_rows(prepared.output_slots[depth - 1], state.shape[0])
+        out = torch.addmm(slot, state, prepared.output_weight)
         return prepared.output.product(out.tanh_(), depth)
 
     def advance(  # type: ignore[override]
         self, prepared: RecurrentTables, state: Tensor, depth: int, parent: Tensor, token: Tensor
     ) -> Tensor:
         state = state.index_select(0, parent)
-        update = torch.addmm(prepared.update_slots[depth - 1], state, prepared.update_weight)
+        slot = for_rows(prepared.update_slots[depth - 1], state.shape[0])
+        update = torch.addmm(slot, state, prepared.update_weight)
         return torch.cat(
             [
                 self._step(update, state[:, : self.rank]),

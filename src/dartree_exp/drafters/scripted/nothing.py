@@ -9,14 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.drafter import Draws
-from dartree_exp.drafters.heads.confidence import ConfidenceHead
-from dartree_exp.drafters.heads.head import CorrectionHead
+from dartree_exp.drafters.block_session import BlockDrafter
 from dartree_exp.engines.target import Target
+from dartree_exp.interfaces import Block
 
 
-class NoDrafter:
+class NoDrafter(BlockDrafter):
     """The papers' AR baseline as a drafter (`method=ar`): blocks without drafts; its own session,
     since it has no state.
     """
@@ -24,8 +22,8 @@ class NoDrafter:
     name = "none"
     num_drafts = block_size = 0
     target_layer_ids: tuple[int, ...] = ()
-    head: CorrectionHead | None = None
-    confidence: ConfidenceHead | None = None
+    head = None
+    confidence = None
     weights_sha256: str | None = None
 
     def __init__(self, target: Target) -> None:
@@ -33,7 +31,7 @@ class NoDrafter:
         hidden = torch.empty(0, target.hidden_size, dtype=target.dtype, device=target.device)
         self._block = Block(hidden, torch.empty(0, target.vocab_size, device=target.device), None)
 
-    def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> NoDrafter:
+    def session(self, prompt_ids: Sequence[int], sampler: object = None) -> NoDrafter:
         return self
 
     def propose(self, features: Tensor | None, root: int, start: int) -> Block:

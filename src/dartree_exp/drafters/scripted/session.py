@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters.block import Block
-from dartree_exp.drafters.drafter import Draws
-from dartree_exp.drafters.heads.confidence import ConfidenceHead
-from dartree_exp.drafters.heads.head import CorrectionHead
+from dartree_exp.drafters.block_session import BlockDrafter
 from dartree_exp.drafters.spec import FAMILIES, DrafterSettings
 from dartree_exp.errors import ConfigError
+from dartree_exp.interfaces import Block
 
 if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
@@ -28,17 +26,24 @@ if TYPE_CHECKING:
 CERTAIN = 30.0
 
 
-class ScriptedDrafter:
+class Choice(Protocol):
+    """The target's decision rule."""
+
+    def choose(self, logits: Tensor, position: int) -> int:
+        """The token at an absolute position, given the target's logits [V] for it."""
+
+
+class ScriptedDrafter(BlockDrafter):
     """One of the kinds in `drafters/spec.py`, bound to a target whose vocabulary it proposes from;
-    see `drafter.Drafter`.
+    see `interfaces.Drafter`.
 
     No head, no taps; every depth of a block has its own logits [V] around zero, drawn from `seed`,
     the prompt and the root's position. seed: any non-negative integer. Raises ValueError for
     another kind or fewer than one draft.
     """
 
-    head: CorrectionHead | None = None
-    confidence: ConfidenceHead | None = None
+    head = None
+    confidence = None
     target_layer_ids: tuple[int, ...] = ()
     weights_sha256: str | None = None
 
@@ -65,7 +70,7 @@ class ScriptedDrafter:
             )
         return cls(settings.name, target, settings.num_drafts, settings.seed)
 
-    def session(self, prompt_ids: Sequence[int], sampler: Draws | None = None) -> ScriptedSession:
+    def session(self, prompt_ids: Sequence[int], sampler: Choice | None = None) -> ScriptedSession:
         return ScriptedSession(self, prompt_ids, sampler)
 
 
@@ -75,7 +80,7 @@ class ScriptedSession:
     """
 
     def __init__(
-        self, drafter: ScriptedDrafter, prompt_ids: Sequence[int], sampler: Draws | None
+        self, drafter: ScriptedDrafter, prompt_ids: Sequence[int], sampler: Choice | None
     ) -> None:
         self._drafter = drafter
         text = ",".join(map(str, [drafter.seed, *prompt_ids]))
@@ -101,7 +106,7 @@ class ScriptedSession:
 class Continuation:
     """What the target emits after a prompt by plain decoding, extended on demand."""
 
-    def __init__(self, target: Target, prompt_ids: Sequence[int], sampler: Draws | None) -> None:
+    def __init__(self, target: Target, prompt_ids: Sequence[int], sampler: Choice | None) -> None:
         self._target = target
         self._sampler = sampler
         self._first = len(prompt_ids)

@@ -1,0 +1,71 @@
+"""Drafters that propose one block for a request at a time, in a loop of any number of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from dartree_exp.interfaces import (
+    Accepted,
+    Block,
+    Commit,
+    DraftSession,
+    Draws,
+    Forward,
+    Opening,
+    Probes,
+    Scorer,
+)
+
+
+class Proposer(Protocol):
+    """The drafting of one prompt."""
+
+    def propose(self, features: Tensor | None, root: int, start: int) -> Block:
+        """One block after the root, whose absolute position is `start`; no request axis.
+
+        features: [C, n*H], the target's tapped hidden states of the C tokens committed since the
+        last call (the whole prompt at first, later the last round's root and accepted drafts); None
+        for a drafter without taps. Raises ValueError where they do not reach `start` exactly.
+        """
+
+
+class BlockDrafter:
+    """A `Drafter` from one whose `session` proposes blocks for one request."""
+
+    def session(self, prompt_ids: Sequence[int], sampler: Any = None) -> Proposer:
+        """A fresh session for a prompt. sampler: the target's, None for greedy; trained drafters
+        ignore it.
+        """
+        raise NotImplementedError
+
+    def open(self, opening: Opening) -> DraftSession:
+        pairs = zip(opening.prompts, opening.samplers, strict=True)
+        return BlockSession([self.session(ids, sampler) for ids, sampler in pairs], opening)
+
+
+class BlockSession:
+    """One `Proposer` for each request; blocks are stacked and scored together."""
+
+    def __init__(self, proposers: Sequence[Proposer], opening: Opening) -> None:
+        self._proposers, self._scoring = proposers, opening.scoring
+        self._blocks: list[Block] = []
+
+    def draft(self, commit: Commit, draws: Draws) -> Scorer:
+        blocks = []
+        for r, (proposer, length) in enumerate(zip(self._proposers, commit.lengths, strict=True)):
+            if length:
+                rows = None if commit.features is None else commit.features[r, :length]
+                blocks.append(proposer.propose(rows, commit.roots[r], commit.start[r]))
+            else:  # the request has ended and stands still
+                blocks.append(self._blocks[r])
+        self._blocks = blocks
+        return self._scoring(Block.stack(blocks), commit, draws)
+
+    def probes(self, tree: object) -> Probes | None:
+        return None
+
+    def after(self, accepted: Accepted, forward: Forward) -> None:
+        return None

@@ -1,0 +1,78 @@
+"""Parts written for one request, lifted to any number of them by looping and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dartree_exp.trees.tree import DraftTree
+
+if TYPE_CHECKING:
+    from dartree_exp.interfaces import Draws, Limits, Scorer
+
+
+class OneRequestBuilder(Protocol):
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        """A tree without request axis, of a scorer without one."""
+
+
+class EachRequest:
+    """A `Builder` from one that reads a single request."""
+
+    def __init__(self, builder: OneRequestBuilder) -> None:
+        self._builder = builder
+
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        requests = range(scorer.root.shape[0])
+        return DraftTree.stack(
+            [self._builder.build(scorer.one(r), limits, draws) for r in requests]
+        )
+
+
+class EachScorer:
+    """A `Scorer` from one for each request, all of the same depths and number of candidates."""
+
+    def __init__(self, scorers: Sequence[Scorer]) -> None:
+        self._scorers = scorers
+        self.num_drafts = scorers[0].num_drafts
+        self.path_dependent = scorers[0].path_dependent
+        self.root = torch.stack([scorer.root for scorer in scorers])
+
+    def start(self) -> list[Any]:
+        return [scorer.start() for scorer in self._scorers]
+
+    def candidates(self, depth: int) -> Tensor:
+        return torch.stack([scorer.candidates(depth) for scorer in self._scorers])
+
+    def score(self, state: list[Any], depth: int) -> Tensor:
+        pairs = zip(self._scorers, state, strict=True)
+        return torch.stack([scorer.score(own, depth) for scorer, own in pairs])
+
+    def best(self, state: list[Any], depth: int) -> tuple[Tensor, Tensor, Tensor]:
+        pairs = zip(self._scorers, state, strict=True)
+        return _stacked([scorer.best(own, depth) for scorer, own in pairs])
+
+    def top(self, state: list[Any], depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        pairs = zip(self._scorers, state, strict=True)
+        return _stacked([scorer.top(own, depth, count) for scorer, own in pairs])
+
+    def advance(self, state: list[Any], depth: int, parent: Tensor, token: Tensor) -> list[Any]:
+        rows = zip(self._scorers, state, parent, token, strict=True)
+        return [scorer.advance(own, depth, p, t) for scorer, own, p, t in rows]
+
+    def finite(self) -> Tensor:
+        return torch.stack([scorer.finite() for scorer in self._scorers])
+
+    def fault(self, request: int) -> str:
+        return self._scorers[request].fault(0)
+
+    def one(self, request: int) -> Scorer:
+        return self._scorers[request]
+
+
+def _stacked(found: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+    first, second, third = (torch.stack(parts) for parts in zip(*found, strict=True))
+    return first, second, third

@@ -1,0 +1,98 @@
+"""Exact-match verification: follow the child whose token is the target's own draw.
+
+Lossless for any tree: each emitted token is the target's draw in its own context, and siblings
+differ, so at most one child matches (DDTree, arXiv 2604.12989, verification; DARTree, arXiv
+2608.13524, preliminaries).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dartree_exp.interfaces import Accepted, Draws
+from dartree_exp.trees.tree import DraftTree
+from dartree_exp.verify.finite import check_finite
+from dartree_exp.verify.walk import walk
+
+Found = tuple[list[int], list[int], int]  # path, its drafts, bonus token
+
+
+class ExactMatch:
+    """Right for trees of any proposal, since it does not ask how a node came to be there."""
+
+    exact = True
+    proposals: tuple[str, ...] = ("best", "sampled", "distinct")
+
+    def __call__(
+        self, tree: DraftTree, logits: Tensor, draws: Draws, healthy: Tensor | None = None
+    ) -> Accepted:
+        """See `interfaces.Verifier`.
+
+        On a CPU only the rows that the walk visits are drawn, so that noise is drawn for them
+        alone. On another device every row is, in one pass, and all that the host needs comes back
+        in one transfer.
+
+        Only visited rows must be finite. A row that the walk does not visit decides nothing by
+        itself; a NaN in its keys or values reaches every row that shares a layer with it, the
+        visited ones included, since a hidden key is weighted by zero and 0 * NaN is NaN.
+
+        Raises NonFiniteLogitsError.
+        """
+        ids = torch.stack((tree.tokens, tree.parents, tree.depths), dim=1)  # [R, 3, 1+N]
+        if healthy is None:
+            healthy = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+        if logits.is_cpu:
+            found = [
+                self._walk(r, fields, logits[r], draws) for r, fields in enumerate(ids.tolist())
+            ]
+            fine = healthy.tolist()
+        else:
+            found, fine = self._fetch(ids, logits, draws, healthy)
+        tokens = tuple(drafts for _, drafts, _ in found)
+        return Accepted(
+            paths=tuple(path for path, _, _ in found),
+            tokens=tokens,
+            bonus=tuple(bonus for _, _, bonus in found),
+            healthy=tuple(fine),
+            device=logits.device,
+        )
+
+    def _walk(
+        self,
+        request: int,
+        fields: Sequence[list[int]],
+        logits: Tensor,
+        draws: Draws,
+    ) -> Found:
+        """The walk of one request over logits [1+N, V] that the host can read. fields: tokens,
+        parents and depths of its nodes.
+        """
+        tokens, parents, depths = fields
+
+        def chosen(node: int) -> int:
+            return draws.target(request, logits[node], depths[node] + 1)
+
+        path, bonus = walk(tokens, parents, chosen)
+        check_finite(logits[path], "target", draws.where(request))
+        return path, [tokens[node] for node in path[1:]], bonus
+
+    def _fetch(
+        self, ids: Tensor, logits: Tensor, draws: Draws, healthy: Tensor
+    ) -> tuple[list[Found], list[bool]]:
+        """The same for all requests of another device, by one transfer."""
+        n = ids.shape[-1]
+        drawn = draws.target_rows(logits, ids[:, 2], deepest=n - 1)
+        finite = torch.isfinite(logits.sum(-1, dtype=torch.float64))
+        flags = torch.cat((finite, healthy[:, None]), 1).to(torch.int64)
+        packed = torch.cat((ids[:, :2].flatten(1), drawn, flags), 1).tolist()
+        found: list[Found] = []
+        for r, row in enumerate(packed):
+            tokens, parents, choice, sound = (row[i * n : i * n + n] for i in range(4))
+            path, bonus = walk(tokens, parents, choice.__getitem__)
+            if not all(sound[node] for node in path):
+                check_finite(logits[r, path], "target", draws.where(r))
+            found.append((path, [tokens[node] for node in path[1:]], bonus))
+        return found, [bool(row[-1]) for row in packed]

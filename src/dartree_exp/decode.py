@@ -151,7 +151,9 @@ def speculate_all(
     answers = [Answer(request.rule) for request in requests]
     rounds: list[list[Round]] = [[] for _ in requests]
     taps = method.drafter.target_layer_ids
-    room = [len(r.prompt) + r.rule.max_new_tokens + method.max_rows for r in requests]
+    # A request that waits for others may have committed a path past its cap.
+    waiting = method.depth if len(requests) > 1 else 0
+    room = [len(r.prompt) + r.rule.max_new_tokens + method.max_rows + waiting for r in requests]
     engine = EagerEngine(target, room, taps)
     opening = Opening([r.prompt for r in requests], samplers, method.scoring, clock.lend)
     session = method.drafter.open(opening)
@@ -180,6 +182,7 @@ def speculate_all(
             rows = engine.rows(tree, session.probes(tree))
         with clock.stage("verify"):
             out = engine.forward(rows)
+            check_proposal(tree, method.verify)
             accepted = method.verify(tree, out.verify_logits, draws, scorer.finite())
             check_drafts(scorer, accepted.healthy, method.drafter.name, draws)
         with clock.stage("commit"):
@@ -191,6 +194,7 @@ def speculate_all(
                     answers, accepted.tokens, accepted.bonus, strict=True
                 )
             ]
+        commit = commit.of([answer.finish is None for answer in answers])
         time = clock.end_round()
         method.policy.observe(RoundResult(tree, accepted, out, time))
         for r in (r for r, was_active in enumerate(active) if was_active):
@@ -212,6 +216,15 @@ def speculate_all(
         Decoded(answer.ids, answer.finish, own, times)
         for answer, own in zip(answers, rounds, strict=True)
     ]
+
+
+def check_proposal(tree: DraftTree, verify: Verifier) -> None:
+    """Raise ValueError for a tree whose nodes were proposed in a way the verifier is wrong for."""
+    if tree.proposal not in verify.proposals:
+        raise ValueError(
+            f"verifier {type(verify).__name__}: a tree of proposal {tree.proposal!r} is refused;"
+            f" allowed: {', '.join(verify.proposals)}"
+        )
 
 
 def check_drafts(scorer: Scorer, healthy: Sequence[bool], drafter: str, draws: Draws) -> None:

@@ -95,10 +95,10 @@ class Commit:
     features: Tensor | None  # [R, L, taps * H], the tapped layers' outputs; None without taps
     hidden: Tensor  # [R, L, H], final-normed hidden states of the target
 
-    @property
-    def root(self) -> Tensor:
-        """int64 [R], the roots on the device."""
-        return torch.tensor(self.roots, device=self.ids.device)
+    def of(self, active: Sequence[bool]) -> Commit:
+        """The same without rows of requests that have ended: those stand still."""
+        lengths = tuple(n if on else 0 for n, on in zip(self.lengths, active, strict=True))
+        return replace(self, lengths=lengths)
 
 
 @dataclass(frozen=True)

@@ -136,11 +136,14 @@ def make_case():
         num_drafts=6,
         target=None,
     ):
-        target, (chosen, head, _) = target or target_of(family, dtype), DRAFTING[name]
+        target, (chosen, head, _, client) = target or target_of(family, dtype), DRAFTING[name]
         if drafter == "noisy":
             made = NoisyOracle(target, head and head(target), num_drafts)
         else:
             made = ScriptedDrafter(drafter, target, num_drafts)
-        return Case(target, made, *chosen, *overrides)
+        case = Case(target, made, *chosen, *overrides)
+        if client is not None:
+            case.method = client(target, case.method)
+        return case
 
     return make

@@ -7,9 +7,12 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import torch
+from clients import CLIENTS
 
 from dartree_exp.config.methods import known_methods
+from dartree_exp.decode import Method
 from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import CorrectionHead
 from dartree_exp.trees.spec import TREES
 from markov_heads import MARKOV_HEADS
@@ -68,13 +71,14 @@ SCORERS = {
 
 
 class Drafting(NamedTuple):
-    """One method of the contract: the settings that choose its tree, and the head its drafter
-    has.
+    """One method of the contract: the settings that choose its tree, the head its drafter has, and
+    what puts a client's own parts in place.
     """
 
     overrides: tuple[str, ...]
     head: Callable[..., CorrectionHead] | None
     builder: str
+    client: Callable[[Target, Method], Method] | None = None
 
 
 def names(scorer: str, builder: str) -> tuple[str, ...]:
@@ -97,4 +101,8 @@ def _pairs() -> Iterator[tuple[str, Drafting]]:
 
 
 DRAFTING = dict(_pairs())
+DRAFTING |= {
+    name: Drafting(("tree=pruned", "tree.scoring=marginal"), None, "pruned", client)
+    for name, client in CLIENTS.items()
+}
 assert {"ar", *DRAFTING} >= set(known_methods()), "a published method is in no pair"

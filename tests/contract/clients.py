@@ -1,0 +1,272 @@
+"""A miniature client for each seam of the loop: what the systems to come need, in a few lines each.
+
+Each client takes the target and a method on it and gives the method with its own parts in place.
+The contract suite runs on all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from dartree_exp.budgets.fixed import FixedBudget
+from dartree_exp.decode import Method
+from dartree_exp.interfaces import Block, Limits, Probes
+from dartree_exp.models.toy import MASK_ID, toy_target
+from dartree_exp.trees.ledger import Ledger
+from dartree_exp.trees.lift import EachScorer
+from dartree_exp.trees.marginal import MarginalScorer
+from dartree_exp.trees.menu import BlockScorer, MenuTable
+from dartree_exp.trees.scorer import levels
+
+
+class Client:
+    """What a drafter must have, without weights."""
+
+    block_size = num_drafts = 3
+    target_layer_ids: tuple[int, ...] = ()
+    weights_sha256 = None
+
+    def __init__(self, target) -> None:
+        self.name, self.target = type(self).__name__, target
+        self.max_positions = target.max_positions
+
+    def open(self, opening):
+        self.opening = opening
+        return self.session(opening)
+
+    def probes(self, tree):
+        return None
+
+    def after(self, accepted, forward):
+        return None
+
+
+# An autoregressive drafter with a cache of its own (EAGLE, a small language model): it reads the
+# committed ids, its states hold what its forwards said, and the forward for depth 2 runs while the
+# tree is built, on the draft stage's time.
+
+
+class LmDrafter(Client):
+    block_size = num_drafts = 2
+
+    def __init__(self, target) -> None:
+        super().__init__(target)
+        self.lm = toy_target("llama", target.dtype, seed=9, layers=1)
+
+    def session(self, opening):
+        return LmSession(self.lm, opening)
+
+
+class LmSession(Client):
+    def __init__(self, lm, opening) -> None:
+        self.lm, self.opening = lm, opening
+        self.texts = [list(prompt) for prompt in opening.prompts]
+        self.caches = [lm.new_cache(lm.max_positions) for _ in opening.prompts]
+
+    def draft(self, commit, draws):
+        scorers = []
+        for r, (text, cache) in enumerate(zip(self.texts, self.caches, strict=True)):
+            if commit.lengths[r]:
+                committed = commit.ids[r, : commit.lengths[r]].tolist()
+                text[commit.start[r] - len(committed) :] = [*committed, commit.roots[r]]
+            cache.keep(min(cache.length, len(text) - 1))
+            first = self.lm.prefill(text[cache.length :], cache).logits  # forward 1
+            scorers.append(LmScorer(self.lm, cache, text[-1], first, self.opening.lend))
+        return EachScorer(scorers)
+
+
+class LmScorer:
+    """One request; a state is the logits below its nodes."""
+
+    num_drafts, path_dependent = 2, True
+
+    def __init__(self, lm, cache, root, first, lend) -> None:
+        self.lm, self.cache, self.first, self.lend = lm, cache, first, lend
+        self.root = torch.tensor(root)
+
+    def start(self):
+        return self.first
+
+    def candidates(self, depth):
+        return torch.arange(self.lm.vocab_size)
+
+    def score(self, state, depth):
+        return state.float().log_softmax(-1)
+
+    def best(self, state, depth):
+        values, tokens = self.score(state, depth).max(-1)
+        return tokens, values, tokens
+
+    def top(self, state, depth, count):
+        values, tokens = self.score(state, depth).sort(-1, descending=True, stable=True)
+        return tokens[:, :count], values[:, :count], tokens[:, :count]
+
+    def advance(self, state, depth, parent, token):
+        with self.lend("draft"):  # forward 2: siblings side by side behind the text
+            past, n = self.cache.length, len(token)
+            hidden = torch.finfo(self.lm.dtype).min
+            mask = torch.full((1, 1, n, past + n), hidden, dtype=self.lm.dtype)
+            mask[..., :past] = 0
+            mask[0, 0, :, past:].fill_diagonal_(0)
+            positions = torch.full((1, n), past)
+            out = self.lm.verify(token, positions, mask, self.cache)
+            self.cache.keep(past)
+        return out.logits
+
+    def finite(self):
+        return self.first.isfinite().all()
+
+    def fault(self, request):
+        return "draft logits: not finite"
+
+
+# A drafter whose probe rows ride in the verification forward (PTD): mask tokens below the root
+# guess what comes later, and the next block is made of the guesses.
+
+
+class ProbingDrafter(Client):
+    max_probes = 2
+
+    def session(self, opening):
+        return ProbingSession(self.target, opening)
+
+
+class ProbingSession(Client):
+    def __init__(self, target, opening) -> None:
+        self.opening, requests = opening, len(opening.prompts)
+        self.guesses = torch.zeros(requests, ProbingDrafter.max_probes, target.vocab_size)
+        self.seen = 0
+
+    def draft(self, commit, draws):
+        hidden = torch.zeros(*self.guesses.shape[:2], 1)
+        return self.opening.scoring(Block(hidden, self.guesses.float(), None), commit, draws)
+
+    def probes(self, tree):
+        requests, nodes = tree.tokens.shape
+        first, second = torch.zeros(requests, 1), torch.full((requests, 1), nodes)
+        parents = torch.cat((first, second), 1).long()  # a chain below the root
+        return Probes(torch.full_like(parents, MASK_ID), parents)
+
+    def after(self, accepted, forward):
+        self.guesses = forward.probe_logits
+        assert forward.verify_logits.shape[1] + ProbingDrafter.max_probes == len(forward.logits[0])
+
+
+# A chain that is sampled and carries its log q (speculative sampling).
+
+
+class SamplingScorer(MarginalScorer):
+    def sample(self, state, depth, draws):
+        logits = self.table.logits[..., depth - 1, :]
+        place = draws.draft(logits, depth).unsqueeze(-1)
+        log_q = logits.log_softmax(-1).gather(-1, place)
+        token, rank = self._at(place, depth)
+        return token, log_q, rank
+
+
+class SampledChain:
+    def build(self, scorer, limits, draws=None):
+        ledger, only = Ledger(scorer.root), torch.zeros_like(scorer.root).unsqueeze(-1)
+        score, log_qs = 0.0, [torch.zeros_like(only, dtype=torch.float32)]
+        for depth in range(1, min(levels(scorer, limits), limits.nodes) + 1):
+            token, log_q, rank = scorer.sample(None, depth, draws)
+            score = score + log_q
+            log_qs.append(log_q)
+            ledger.add_level(only, token, score, rank)
+        return ledger.tree(proposal="sampled", log_q=torch.cat(log_qs, -1))
+
+
+def sampled(block, commit, draws):
+    return SamplingScorer(block, commit.roots, "all", "vocab")
+
+
+# A posterior over a latent z as state (DBLast): a mixture over token positions whose weights follow
+# the path.
+
+
+class MixtureScorer(BlockScorer):
+    path_dependent = True
+
+    def __init__(self, block, roots, parts=2) -> None:
+        super().__init__(MenuTable(block, "all", "vocab"), roots)
+        self.block = block
+        shifted = [block.logits.roll(z, dims=-1) for z in range(parts)]
+        self.log_p = torch.stack(shifted, -2).log_softmax(-1)  # [*R, D, Z, V]
+
+    def one(self, request):
+        return MixtureScorer(self.block.one(request), self.roots[request])
+
+    def start(self):
+        shape = (*self.table.requests, 1, self.log_p.shape[-2])
+        return torch.zeros(shape).log_softmax(-1)  # the prior on the root
+
+    def rows(self, state, depth):
+        joint = state.unsqueeze(-1) + self.log_p[..., depth - 1, :, :].unsqueeze(-3)
+        return joint.logsumexp(-2).clamp(max=0)
+
+    def advance(self, state, depth, parent, token):
+        weights = state.gather(-2, parent.unsqueeze(-1).expand(*parent.shape, state.shape[-1]))
+        likelihood = self.log_p[..., depth - 1, :, :].mT
+        place = token.unsqueeze(-1).expand(*token.shape, state.shape[-1])
+        return (weights + likelihood.gather(-2, place)).log_softmax(-1)
+
+
+def mixture(block, commit, draws):
+    return MixtureScorer(block, commit.roots)
+
+
+# A policy that reads what rows cost, and asks for another block of depths where they are cheap.
+
+
+class ExtendingScorer(MarginalScorer):
+    def __init__(self, block, roots) -> None:
+        super().__init__(block, roots, "all", "vocab")
+        self.num_drafts = 2
+
+    def extend(self):
+        if self.num_drafts == self.table.num_drafts:
+            return False
+        self.num_drafts = min(self.num_drafts + 2, self.table.num_drafts)
+        return True
+
+
+def extending(block, commit, draws):
+    return ExtendingScorer(block, commit.roots)
+
+
+class CostReading(FixedBudget):
+    """As many nodes as pay, each taken to be accepted with probability 1/2 per depth; another
+    block of depths while a step costs less than a tenth of what the next block brings.
+    """
+
+    def plan(self, view, scorer):
+        def gain(nodes):
+            return (2 - 0.5**nodes) / view.cost(nodes + 1)
+
+        nodes = max(range(view.limits.nodes + 1), key=gain)
+        while nodes > scorer.num_drafts and scorer.extend():
+            pass
+        return Limits(min(view.limits.depth, scorer.num_drafts), nodes)
+
+
+def cheap(rows: int) -> float:
+    return 1.0 + 0.001 * rows
+
+
+CLIENTS = {
+    "lm drafter": lambda target, method: replace(method, drafter=LmDrafter(target)),
+    "probing drafter": lambda target, method: on(ProbingDrafter(target), method),
+    "sampled chain": lambda target, method: replace(
+        method, scoring=sampled, builder=SampledChain()
+    ),
+    "mixture posterior": lambda target, method: replace(method, scoring=mixture),
+    "cost-reading policy": lambda target, method: replace(
+        method, scoring=extending, policy=CostReading(), cost=cheap
+    ),
+}
+
+
+def on(drafter, method: Method) -> Method:
+    return replace(method, drafter=drafter, max_rows=method.max_rows + drafter.max_probes)

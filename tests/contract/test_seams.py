@@ -1,0 +1,147 @@
+"""What each miniature client of `clients.py` shows about its seam, beside passing the contract."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from clients import CLIENTS, CostReading, cheap
+from contract_support import DRAFTING, PROMPT
+
+from dartree_exp.budgets.cost import CostCurve
+from dartree_exp.decode import Request, speculate_all
+from dartree_exp.engines.eager import EagerEngine
+from dartree_exp.metrics.clock import StageClock
+from dartree_exp.verify.exact import ExactMatch
+from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.stopping import StopRule
+
+OTHER = [7, 5, 11, 2, 40]
+REQUESTS = [
+    Request(PROMPT, Sampler(sample_id="a"), StopRule(18)),
+    Request(OTHER, Sampler(sample_id="b"), StopRule(7)),
+]
+
+
+def trace(decoded):
+    return [(r.accepted_tokens, r.bonus, r.start, r.tree.num_nodes) for r in decoded.rounds]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", DRAFTING)
+def test_two_requests_of_different_length_in_one_loop(make_case, method, temperature):
+    """Each gets plain decoding's ids, by the same rounds as alone."""
+    case = make_case(method, dtype=torch.float64)
+    requests = [replace(r, sampler=replace(r.sampler, temperature=temperature)) for r in REQUESTS]
+    together = speculate_all(case.target, case.method, requests, StageClock())
+    for request, decoded in zip(requests, together, strict=True):
+        prompt, cap = list(request.prompt), request.rule.max_new_tokens
+        alone = case.drafted(prompt, cap=cap, sampler=request.sampler)
+        assert decoded.ids == case.plain(prompt, cap=cap, sampler=request.sampler).ids
+        assert trace(decoded) == trace(alone)
+        for r in decoded.rounds:
+            r.tree.validate(16)
+
+
+def test_control_a_request_that_reads_its_neighbours_start_is_caught(make_case, monkeypatch):
+    right = EagerEngine.rows
+
+    def careless(self, tree, probes):
+        rows = right(self, tree, probes)
+        return replace(rows, positions=rows.positions[:1].expand_as(rows.positions))
+
+    case = make_case("dartree_pruned", dtype=torch.float64)
+    monkeypatch.setattr(EagerEngine, "rows", careless)
+    together = speculate_all(case.target, case.method, REQUESTS, StageClock())
+    assert together[0].ids == case.plain(PROMPT, cap=18).ids
+    assert together[1].ids != case.plain(OTHER, cap=7).ids
+
+
+def test_forwards_within_the_build_are_draft_time(make_case):
+    class Ticks:
+        """A clock that only the drafter's second forward advances."""
+
+        now = 0
+
+    case, ticks = make_case("lm drafter"), Ticks()
+    verify = case.method.drafter.lm.verify
+
+    def slow(*arguments):
+        ticks.now += 1000
+        return verify(*arguments)
+
+    case.method.drafter.lm.verify = slow
+    clock = StageClock(now=lambda: ticks.now)
+    (decoded,) = speculate_all(case.target, case.method, REQUESTS[:1], clock)
+    assert decoded.time["draft"] > 0 and decoded.time["build"] == 0
+
+
+def test_probes_are_read_and_change_nothing(make_case):
+    seen = []
+    case = make_case("probing drafter")
+    opened = case.method.drafter.open
+
+    def watched(opening):
+        session = opened(opening)
+        seen.append(session)
+        return session
+
+    case.method.drafter.open = watched
+    decoded = case.drafted(cap=12)
+    assert decoded.ids == case.plain(cap=12).ids
+    assert seen[0].guesses.abs().sum() > 0
+
+
+def test_a_sampled_chain_carries_the_law_it_was_drawn_from(make_case):
+    case = make_case("sampled chain")
+    rounds = case.drafted(sampler=Sampler(1.0, seed=3)).rounds
+    for r in rounds:
+        assert r.tree.proposal == "sampled" and r.tree.log_q is not None
+        assert r.tree.log_q.shape == r.tree.tokens.shape
+        torch.testing.assert_close(r.tree.scores, r.tree.log_q.cumsum(0))
+
+
+def test_a_verifier_refuses_a_tree_of_another_proposal(make_case):
+    class BestOnly(ExactMatch):
+        proposals = ("best",)
+
+    case = make_case("sampled chain")
+    case.method = replace(case.method, verify=BestOnly())
+    with pytest.raises(ValueError, match=r"BestOnly.*'sampled'.*best"):
+        case.drafted()
+
+
+def test_the_mixture_follows_the_path(make_case):
+    case = make_case("mixture posterior")
+    scores = [r.tree for r in case.drafted().rounds]
+    assert any(len(set(tree.parents.tolist())) > 2 for tree in scores)
+
+
+@pytest.mark.parametrize(
+    "curve,sizes",
+    [({1: 1.0, 65: 1.0 + 1e-9}, {16}), ({1: 1.0, 2: 9.0}, {0}), ({1: 1.0, 5: 1.02, 6: 9.0}, {4})],
+)
+def test_a_policy_reads_what_rows_cost(make_case, curve, sizes):
+    case = make_case("cost-reading policy")
+    case.method = replace(case.method, cost=CostCurve(curve))
+    decoded = case.drafted()
+    assert {r.tree.num_nodes for r in decoded.rounds} == sizes
+    assert decoded.ids == case.plain().ids
+
+
+def test_a_policy_asks_for_more_depths(make_case):
+    case = make_case("cost-reading policy")
+    deepest = {int(r.tree.depths.max()) for r in case.drafted(cap=40).rounds}
+    assert max(deepest) > 2
+    case.method = replace(case.method, policy=Stubborn())
+    assert {int(r.tree.depths.max()) for r in case.drafted(cap=40).rounds} == {2}
+
+
+class Stubborn(CostReading):
+    """Control: never extends."""
+
+    def plan(self, view, scorer):
+        return view.limits
+
+
+def test_every_client_is_in_the_contract():
+    assert set(CLIENTS) <= set(DRAFTING) and cheap(1) < cheap(2)

@@ -34,12 +34,11 @@ from dartree_exp.assemble import load_parts, make_method, make_rule, make_sample
 from dartree_exp.config import compose
 from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, speculate
-from dartree_exp.interfaces import Block, Limits
+from dartree_exp.interfaces import Block, DraftTree, Limits
 from dartree_exp.kernels import candidate_select
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.prompts import load_prompts
 from dartree_exp.trees.scorer import Draw, Scorer
-from dartree_exp.trees.tree import DraftTree
 
 METHODS = (
     "dartree_pruned",

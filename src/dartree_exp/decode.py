@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 
 from dartree_exp.engines.eager import EagerEngine
@@ -28,6 +29,7 @@ from dartree_exp.interfaces import (
     Builder,
     Commit,
     Drafter,
+    DraftTree,
     Draws,
     Limits,
     Opening,
@@ -37,7 +39,6 @@ from dartree_exp.interfaces import (
     Verifier,
 )
 from dartree_exp.metrics.clock import StageClock
-from dartree_exp.trees.tree import DraftTree
 from dartree_exp.verify.finite import NonFiniteLogitsError, check_finite
 from dartree_exp.verify.sampling import RoundDraws, Sampler
 from dartree_exp.verify.stopping import Answer, StopRule
@@ -158,6 +159,7 @@ def speculate_all(
     opening = Opening([r.prompt for r in requests], samplers, method.scoring, clock.lend)
     session = method.drafter.open(opening)
     limits, index = Limits(method.depth, method.budget), 0
+    drawn: dict[tuple[int, int], np.ndarray] = {}
 
     with clock.prefill():
         logits, commit = engine.prefill(opening.prompts)
@@ -171,7 +173,7 @@ def speculate_all(
 
     clock.start()
     while any(active := [answer.finish is None for answer in answers]):
-        draws = RoundDraws(samplers, commit.start, index)
+        draws = RoundDraws(samplers, commit.start, index, drawn)
         view = RoundView(index, commit.start, limits, method.cost)
         with clock.stage("draft"):
             scorer = session.draft(commit, draws)

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from dartree_exp.budgets.confidence import ConfidenceBudget
-from dartree_exp.interfaces import Block
+from dartree_exp.interfaces import Block, DraftTree
 from dartree_exp.trees.scorer import make_scorer
-from dartree_exp.trees.tree import DraftTree
 
 PARENTS = [-1, 0, 0, 1, 1, 2, 3, 5]
 TOKENS = [9, 4, 5, 6, 7, 6, 8, 4]

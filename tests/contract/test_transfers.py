@@ -80,7 +80,7 @@ def test_one_transfer_a_round(make_case, monkeypatch, method, temperature):
 
 
 def test_control_a_verifier_that_reads_row_by_row_is_caught(make_case, monkeypatch):
-    def row_by_row(self, ids, logits, draws, healthy):
+    def row_by_row(self, tree, ids, logits, draws, healthy):
         found = [self._walk(r, fields, logits[r], draws) for r, fields in enumerate(ids.tolist())]
         return found, healthy.tolist()
 

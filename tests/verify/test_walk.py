@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from dartree_exp.interfaces import DraftTree
 from dartree_exp.models.toy import toy_target
 from dartree_exp.trees.masks import position_ids, tree_mask
-from dartree_exp.trees.tree import DraftTree
 from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.finite import NonFiniteLogitsError, check_finite
 from dartree_exp.verify.sampling import RoundDraws, Sampler

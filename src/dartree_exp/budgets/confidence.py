@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 from dartree_exp.budgets.fixed import FixedBudget
-from dartree_exp.interfaces import RoundView
+from dartree_exp.interfaces import DraftTree, RoundView
+from dartree_exp.kernels.tree_mask import visibility
 from dartree_exp.trees.prune import leading
-from dartree_exp.trees.tree import DraftTree
 
 
 class ConfidenceBudget(FixedBudget):
@@ -33,6 +33,6 @@ class ConfidenceBudget(FixedBudget):
         if self._threshold == 0 or tree.num_nodes == 0:
             return tree
         doubtful = scorer.confidence(tree) < self._threshold  # [R, N]
-        on_path = tree.visibility()[..., 1:, 1:]
+        on_path = visibility(tree.parents)[..., 1:, 1:]
         kept = ~(on_path & doubtful.unsqueeze(-2)).any(dim=-1)
         return leading(tree, kept)

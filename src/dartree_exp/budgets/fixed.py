@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from dartree_exp.interfaces import Limits, RoundResult, RoundView, Scorer
-from dartree_exp.trees.tree import DraftTree
+from dartree_exp.interfaces import DraftTree, Limits, RoundResult, RoundView, Scorer
 
 
 class FixedBudget:

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from dartree_exp.engines.cache import TargetCache
 from dartree_exp.engines.target import Target
-from dartree_exp.interfaces import Accepted, Commit, Forward, Probes, Rows
+from dartree_exp.interfaces import Accepted, Commit, DraftTree, Forward, Probes, Rows
 from dartree_exp.kernels.tree_mask import tree_mask
-from dartree_exp.trees.tree import DraftTree
 
 
 class EagerEngine:

@@ -34,8 +34,7 @@ from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_p
 if TYPE_CHECKING:
     from dartree_exp.decode import Method
     from dartree_exp.engines.target import Target
-    from dartree_exp.interfaces import Limits, RoundResult, RoundView
-    from dartree_exp.trees.tree import DraftTree
+    from dartree_exp.interfaces import DraftTree, Limits, RoundResult, RoundView
 
 
 @dataclass

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from dartree_exp.interfaces import DraftTree
 from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.scorer import levels
 from dartree_exp.trees.spec import TreeSettings
-from dartree_exp.trees.tree import DraftTree
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import Draws, Limits, Scorer

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from dartree_exp.interfaces import DraftTree
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.lift import EachRequest
 from dartree_exp.trees.prune import check_beta
 from dartree_exp.trees.scorer import levels
 from dartree_exp.trees.spec import TreeSettings
-from dartree_exp.trees.tree import DraftTree
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import Draws, Limits, Scorer
@@ -132,6 +132,7 @@ class HeapBuilder:
             scores=torch.tensor(scores, dtype=torch.float64, device=device).view(shape),
             ranks=rank,
             supertree_size=len(parents) - 1,
+            levels=max(depths),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dartree_exp.trees.tree import DraftTree
+from dartree_exp.interfaces import DraftTree
 
 
 class Ledger:
@@ -51,6 +51,7 @@ class Ledger:
             torch.cat(self._scores, -1),
             ranks,
             supertree_size=size - 1,
+            levels=self._depths[-1],
             proposal=proposal,
             log_q=log_q,
         )

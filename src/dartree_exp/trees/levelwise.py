@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
 
+from dartree_exp.interfaces import DraftTree
 from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.prune import best_nodes, check_beta, subtree
 from dartree_exp.trees.scorer import levels
 from dartree_exp.trees.spec import TreeSettings
-from dartree_exp.trees.tree import DraftTree
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import Draws, Limits, Scorer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from dartree_exp.trees.tree import DraftTree
+from dartree_exp.interfaces import DraftTree
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import Draws, Limits, Scorer

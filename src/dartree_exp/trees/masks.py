@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dartree_exp.interfaces import DraftTree
 from dartree_exp.kernels import tree_mask as kernels
-from dartree_exp.trees.tree import DraftTree
 
 
 def tree_mask(tree: DraftTree, past: int, dtype: torch.dtype) -> Tensor:

@@ -15,7 +15,7 @@ from dartree_exp.interfaces import Block, ConfidenceHead
 from dartree_exp.kernels.candidate_select import Selection, candidate_select
 
 if TYPE_CHECKING:
-    from dartree_exp.trees.tree import DraftTree
+    from dartree_exp.interfaces import DraftTree
 
 NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from dartree_exp.interfaces import Limits
+from dartree_exp.interfaces import DraftTree, Limits
 from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.prune import best_nodes, subtree
 from dartree_exp.trees.spec import TreeSettings
-from dartree_exp.trees.tree import DraftTree
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import Draws, Scorer

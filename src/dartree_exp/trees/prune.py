@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from dartree_exp.interfaces import DraftTree
 from dartree_exp.kernels.candidate_select import stable_topk
-from dartree_exp.trees.tree import DraftTree
 
 
 def check_beta(beta: float) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dartree_exp.interfaces import Accepted, Draws
-from dartree_exp.trees.tree import DraftTree
+from dartree_exp.interfaces import Accepted, DraftTree, Draws
 from dartree_exp.verify.finite import check_finite
 from dartree_exp.verify.walk import walk
 
@@ -50,7 +49,7 @@ class ExactMatch:
             ]
             fine = healthy.tolist()
         else:
-            found, fine = self._fetch(ids, logits, draws, healthy)
+            found, fine = self._fetch(tree, ids, logits, draws, healthy)
         tokens = tuple(drafts for _, drafts, _ in found)
         return Accepted(
             paths=tuple(path for path, _, _ in found),
@@ -80,11 +79,11 @@ class ExactMatch:
         return path, [tokens[node] for node in path[1:]], bonus
 
     def _fetch(
-        self, ids: Tensor, logits: Tensor, draws: Draws, healthy: Tensor
+        self, tree: DraftTree, ids: Tensor, logits: Tensor, draws: Draws, healthy: Tensor
     ) -> tuple[list[Found], list[bool]]:
         """The same for all requests of another device, by one transfer."""
         n = ids.shape[-1]
-        drawn = draws.target_rows(logits, ids[:, 2], deepest=n - 1)
+        drawn = draws.target_rows(logits, ids[:, 2], tree.deepest)
         finite = torch.isfinite(logits.sum(-1, dtype=torch.float64))
         flags = torch.cat((finite, healthy[:, None]), 1).to(torch.int64)
         packed = torch.cat((ids[:, :2].flatten(1), drawn, flags), 1).tolist()

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dartree_exp.engines.target import Target
+from dartree_exp.interfaces import DraftTree
 from dartree_exp.trees.masks import position_ids, tree_mask
-from dartree_exp.trees.tree import DraftTree
 from dartree_exp.verify.finite import check_finite
 
 STEPS = 8  # decoded tokens that the self-test compares

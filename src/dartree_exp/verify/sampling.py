@@ -112,8 +112,21 @@ class RoundDraws:
     as the stream, and is independent of it.
     """
 
-    def __init__(self, samplers: Sequence[Sampler], start: tuple[int, ...], index: int = 0) -> None:
+    def __init__(
+        self,
+        samplers: Sequence[Sampler],
+        start: tuple[int, ...],
+        index: int = 0,
+        drawn: dict[tuple[int, int], np.ndarray] | None = None,
+    ) -> None:
+        """drawn: target noise by request and position, kept from round to round by whoever draws
+        whole trees ahead, since the depths that a round does not reach come again in the next.
+        """
         self._samplers, self.start, self._index = samplers, start, index
+        self._drawn = {} if drawn is None else drawn
+        for request, position in list(self._drawn):
+            if position <= start[request]:
+                del self._drawn[request, position]
 
     def where(self, request: int) -> str:
         return f"round {self._index}, sample {self._samplers[request].sample_id!r}"
@@ -128,7 +141,10 @@ class RoundDraws:
         rows = np.zeros((len(self.start), size))
         for r, sampler in enumerate(self._samplers):
             if not sampler.greedy:
-                rows[r] = sampler.noise(self.start[r] + depth, size)
+                place = r, self.start[r] + depth
+                if place not in self._drawn:
+                    self._drawn[place] = sampler.noise(place[1], size)
+                rows[r] = self._drawn[place]
         return torch.from_numpy(rows)
 
     def target(self, request: int, logits: Tensor, depth: int) -> int:

@@ -1,48 +1,27 @@
-"""The words of the decode loop as types: what a drafter, a builder, a policy, a verifier and an
-engine hand to each other. Imports torch and the standard library only.
-
-`*R` are leading request axes: the loop always has one, R requests (1 in a plain run). Scorers,
-level-wise builders and masks act on the last axes alone, so that they also take tensors of one
-request without that axis. Requests of different size are padded to one shape; what counts is said
-by a length or size per request.
-"""
+"""The parts of the loop as protocols."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
 from torch import Tensor
 
+from dartree_exp.interfaces.tree import DraftTree
+
 if TYPE_CHECKING:
-    from dartree_exp.trees.tree import DraftTree
-
-
-@dataclass(frozen=True)
-class Block:
-    """What one draft forward yields: drafting slots only, in the order of depth (slot j predicts
-    depth j + 1, in both slot layouts).
-    """
-
-    hidden: Tensor  # [*R, D, H], final-normed backbone output, in the drafter's dtype
-    logits: Tensor  # float32 [*R, D, Vd], base logits over the draft vocabulary
-    vocab_ids: Tensor | None  # int64 [Vd], target id of each column, ascending; None: Vd = V
-
-    def one(self, request: int) -> Block:
-        """The block of one request, without request axis."""
-        return replace(self, hidden=self.hidden[request], logits=self.logits[request])
-
-    @staticmethod
-    def stack(blocks: Sequence[Block]) -> Block:
-        """Blocks of one request each, side by side along a new request axis."""
-        first = blocks[0]
-        if len(blocks) == 1:
-            return replace(first, hidden=first.hidden[None], logits=first.logits[None])
-        hidden = torch.stack([block.hidden for block in blocks])
-        return replace(first, hidden=hidden, logits=torch.stack([block.logits for block in blocks]))
+    from dartree_exp.interfaces.values import (
+        Accepted,
+        Block,
+        Commit,
+        Forward,
+        Limits,
+        Opening,
+        Probes,
+        RoundResult,
+        RoundView,
+        Rows,
+    )
 
 
 class CorrectionHead(Protocol):
@@ -77,89 +56,6 @@ class ConfidenceHead(Protocol):
         """float32 [...] for hidden [..., H] of the draft's slot, the token before it and its depth,
         int64 [...].
         """
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What the last round committed: the rows that entered the target's cache, and the roots, which
-    are committed but not in the cache yet.
-
-    Rows are in the order of the text; request r has `lengths[r]` of them, ending at position
-    `start[r] - 1`; further rows are padding. At first they are the whole prompt.
-    """
-
-    roots: tuple[int, ...]  # token of each request
-    start: tuple[int, ...]  # absolute position of each root
-    lengths: tuple[int, ...]
-    ids: Tensor  # int64 [R, L]
-    features: Tensor | None  # [R, L, taps * H], the tapped layers' outputs; None without taps
-    hidden: Tensor  # [R, L, H], final-normed hidden states of the target
-
-    def of(self, active: Sequence[bool]) -> Commit:
-        """The same without rows of requests that have ended: those stand still."""
-        lengths = tuple(n if on else 0 for n, on in zip(self.lengths, active, strict=True))
-        return replace(self, lengths=lengths)
-
-
-@dataclass(frozen=True)
-class Probes:
-    """Rows of a drafter's own that ride in the verification forward. They enter no answer.
-
-    Row p sees the context, its parent and its parent's ancestors, and sits one position after its
-    parent. A parent is a node of the tree, or 1+N+q for the earlier probe q.
-    """
-
-    tokens: Tensor  # int64 [R, P]
-    parents: Tensor  # int64 [R, P]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What one target forward reads: the tree's nodes, then the probes."""
-
-    tokens: Tensor  # int64 [R, n]
-    parents: Tensor  # int64 [R, n], -1 at the root and at padding
-    positions: Tensor  # int64 [R, n], absolute
-    masks: tuple[Tensor, ...]  # per request, additive [1, 1, n, past + n]
-    nodes: int  # 1 + N: rows of the tree; the others are probes
-
-
-@dataclass(frozen=True)
-class Forward:
-    """What one target forward yields, row by row."""
-
-    logits: Tensor  # model dtype, [R, n, V]
-    features: Tensor | None  # model dtype, [R, n, taps * H]; None without taps
-    hidden: Tensor  # model dtype, [R, n, H], final-normed
-    nodes: int
-
-    @property
-    def verify_logits(self) -> Tensor:
-        """[R, 1+N, V], row i after node i."""
-        return self.logits if self.nodes == self.logits.shape[1] else self.logits[:, : self.nodes]
-
-    @property
-    def probe_logits(self) -> Tensor:
-        """[R, P, V]."""
-        return self.logits[:, self.nodes :]
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """The path of each request through its tree, on the host; `path` is the same on the device."""
-
-    paths: tuple[list[int], ...]  # node indices, the root (0) first
-    tokens: tuple[list[int], ...]  # drafts on the path, the root left out
-    bonus: tuple[int, ...]  # the target's own token after the path
-    healthy: tuple[bool, ...]  # whether all draft logits were finite
-    device: torch.device
-
-    @property
-    def path(self) -> Tensor:
-        """int64 [R, L], padded with -1."""
-        longest = max(map(len, self.paths))
-        padded = [path + [-1] * (longest - len(path)) for path in self.paths]
-        return torch.tensor(padded, device=self.device)
 
 
 class Draws(Protocol):
@@ -243,14 +139,6 @@ class Scorer(Protocol):
     #   extend() -> bool: draft another block of depths; False where there is none
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How large the coming tree may be."""
-
-    depth: int  # levels
-    nodes: int  # without the root
-
-
 class Builder(Protocol):
     """Turns a scorer into a tree. Builders hold no state between rounds."""
 
@@ -261,26 +149,6 @@ class Builder(Protocol):
         Fewer nodes where the scorer has no more; the bare root for 0 nodes. Raises ValueError for a
         negative number.
         """
-
-
-@dataclass(frozen=True)
-class RoundView:
-    """What a policy may look at before the tree is verified."""
-
-    index: int  # of the round
-    start: tuple[int, ...]  # absolute position of each root
-    limits: Limits  # of the method: `tree.budget` nodes, the drafter's depth
-    cost: Callable[[int], float]  # rows -> seconds of a target forward, as measured on this machine
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """What came of a round."""
-
-    tree: DraftTree
-    accepted: Accepted
-    forward: Forward
-    time: dict[str, float]  # seconds by stage
 
 
 class BudgetPolicy(Protocol):
@@ -322,17 +190,6 @@ class DraftSession(Protocol):
 
     def after(self, accepted: Accepted, forward: Forward) -> None:
         """What the verification forward said."""
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What a drafter gets when a loop starts."""
-
-    prompts: Sequence[Sequence[int]]
-    samplers: Sequence[Any]  # the target's decision rule of each request; scripted drafters use it
-    scoring: Callable[[Block, Commit, Draws], Scorer]  # what the configuration makes of a block
-    lend: Callable[[str], AbstractContextManager[None]]
-    """`with lend("draft"):` within another stage gives the time to the draft stage."""
 
 
 class Drafter(Protocol):

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dartree_exp.kernels.tree_mask import visibility
-
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
@@ -32,6 +30,7 @@ class DraftTree:
     )
     ranks: Tensor | None  # int64, place of the token among its depth's candidates; -1 at the root
     supertree_size: int  # non-root nodes the builder kept before pruning; N where nothing is pruned
+    levels: int | None = None  # at most so many depths, known on the host; None: at most N
     supertree: DraftTree | None = None  # what was scored, where it was pruned; for the record
     kept: Tensor | None = None  # int64, places of these nodes in the supertree, ascending
     size: Tensor | None = None  # int64 [*R], nodes with the root; None: 1+N, no padding
@@ -46,9 +45,10 @@ class DraftTree:
         """N, the root not counted, padding included."""
         return self.tokens.shape[-1] - 1
 
-    def visibility(self) -> Tensor:
-        """bool [*R, 1+N, 1+N]: entry (i, j) is true where j is i or an ancestor of i."""
-        return visibility(self.parents)
+    @property
+    def deepest(self) -> int:
+        """A bound of the depths that costs no look at the device."""
+        return self.num_nodes if self.levels is None else self.levels
 
     def one(self, request: int) -> DraftTree:
         """The tree of one request, without request axis and padding; reads `size` on the host."""
@@ -94,6 +94,7 @@ class DraftTree:
             scores=side_by_side("scores", -torch.inf),  # type: ignore[arg-type]
             ranks=side_by_side("ranks", -1),
             supertree_size=max(tree.supertree_size for tree in trees),
+            levels=max(tree.deepest for tree in trees),
             supertree=DraftTree.stack(whole) if len(whole) == len(trees) else None,
             kept=side_by_side("kept", -1),
             size=torch.tensor(sizes, device=first.tokens.device) if padded else None,

@@ -1,0 +1,58 @@
+"""The words of the decode loop as types: what a drafter, a builder, a policy, a verifier and an
+engine hand to each other. Imports torch and the standard library only.
+
+`*R` are leading request axes: the loop always has one, R requests (1 in a plain run). Scorers,
+level-wise builders and masks act on the last axes alone, so that they also take tensors of one
+request without that axis. Requests of different size are padded to one shape; what counts is said
+by a length or size per request.
+"""
+
+from dartree_exp.interfaces.parts import (
+    BudgetPolicy,
+    Builder,
+    ConfidenceHead,
+    CorrectionHead,
+    Drafter,
+    DraftSession,
+    Draws,
+    Engine,
+    Scorer,
+    Verifier,
+)
+from dartree_exp.interfaces.tree import DraftTree
+from dartree_exp.interfaces.values import (
+    Accepted,
+    Block,
+    Commit,
+    Forward,
+    Limits,
+    Opening,
+    Probes,
+    RoundResult,
+    RoundView,
+    Rows,
+)
+
+__all__ = [
+    "Accepted",
+    "Block",
+    "BudgetPolicy",
+    "Builder",
+    "Commit",
+    "ConfidenceHead",
+    "CorrectionHead",
+    "DraftSession",
+    "DraftTree",
+    "Drafter",
+    "Draws",
+    "Engine",
+    "Forward",
+    "Limits",
+    "Opening",
+    "Probes",
+    "RoundResult",
+    "RoundView",
+    "Rows",
+    "Scorer",
+    "Verifier",
+]

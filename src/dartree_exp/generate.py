@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dartree_exp.config import Config
-    from dartree_exp.decode import Decoded, Round
+    from dartree_exp.decode import Round
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,9 @@ class Generator:
     """A loaded target and method that answer prompts, one at a time."""
 
     def __init__(self, config: Config) -> None:
-        from dartree_exp.assemble import clock_factory, load_parts, make_rule
+        from dartree_exp.runs.arms import Arms
 
-        self.config = config
-        self.target, self.method = load_parts(config)
-        self._rule = make_rule(config.decoding, self.target)
-        self._clock = clock_factory(config, self.target)
+        self._arms = Arms.load(config)
 
     def __call__(
         self, prompt: str, show: Callable[[Piece], None] = lambda piece: None
@@ -93,16 +90,17 @@ class Generator:
 
         Args:
             show: called with each piece of text as soon as it is known.
+        Raises:
+            PromptTooLongError: prompt and answer do not fit the target's positions.
         """
         from dartree_exp.assemble import make_sampler
-        from dartree_exp.decode import autoregress, speculate
 
-        messages = [{"role": "user", "content": prompt}]
-        ids = self.target.tokenizer.encode_chat(messages, self.config.decoding.enable_thinking)
-        sampler = make_sampler(self.config.decoding, "generate")
-        streamer = _Streamer(self.target.tokenizer.decode, show)
-        fallback = self.method.fallback(len(ids), self._rule.max_new_tokens)
-        decoded: Decoded
+        arms, decode = self._arms, self._arms.target.tokenizer.decode
+        ids = arms.encode([{"role": "user", "content": prompt}])
+        arms.check_length(ids)
+        sampler = make_sampler(arms.config.decoding, "generate")
+        streamer = _Streamer(decode, show)
+        fallback = arms.fallback(ids)
         if fallback is None:
             first = True
 
@@ -114,22 +112,13 @@ class Generator:
                 streamer.push(root, 0)
                 streamer.push([*drafts, r.bonus][: r.emitted], len(drafts))
 
-            decoded = speculate(
-                self.target, self.method, ids, sampler, self._rule, self._clock(), on_round
-            )
+            decoded = arms.drafted(ids, sampler, on_round)
             if first:  # the prefill's token ended the answer
                 streamer.push(decoded.ids, 0)
         else:
-            decoded = autoregress(
-                self.target,
-                ids,
-                sampler,
-                self._rule,
-                self._clock(),
-                lambda t: streamer.push([t], 0),
-            )
+            decoded = arms.plain(ids, sampler, lambda token: streamer.push([token], 0))
         return Generation(
-            text=self.target.tokenizer.decode(decoded.ids),
+            text=decode(decoded.ids),
             ids=decoded.ids,
             finish=str(decoded.finish),
             tau=mean(r.tokens_advanced for r in decoded.rounds) if decoded.rounds else None,
@@ -151,6 +140,7 @@ def generate(
         show: called with each `Piece` of text as soon as it is known.
     Raises:
         ConfigError: a setting that is unknown, out of range or cannot work.
+        PromptTooLongError: as `Generator`.
     """
     from dartree_exp.config import compose
 

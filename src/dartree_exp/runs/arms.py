@@ -13,8 +13,9 @@ import numpy as np
 
 from dartree_exp.assemble import clock_factory, load_parts, make_rule
 from dartree_exp.config.schema import Config
-from dartree_exp.decode import Decoded, Method, autoregress, speculate
+from dartree_exp.decode import Decoded, Method, Round, autoregress, speculate
 from dartree_exp.engines.target import Target
+from dartree_exp.errors import UserError
 from dartree_exp.inputs.digests import input_digests
 from dartree_exp.prompts import Prompt
 from dartree_exp.records.baseline import SharedBaseline
@@ -25,7 +26,7 @@ from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
 
-class PromptTooLongError(ValueError):
+class PromptTooLongError(UserError):
     """Prompt and answer do not fit the target's positions."""
 
 
@@ -88,20 +89,27 @@ class Arms:
                 self.check_length(ids)
                 yield prompt, ids
 
-    def plain(self, ids: list[int], sampler: Sampler) -> Decoded:
-        """Plain decoding, or its stored answer where the sweep shares one."""
+    def plain(
+        self, ids: list[int], sampler: Sampler, on_token: Callable[[int], None] | None = None
+    ) -> Decoded:
+        """Plain decoding, or its stored answer where the sweep shares one. on_token: called with
+        each token that is decoded.
+        """
         digest = prompt_sha256(ids)
         stored = None if self.shared is None else self.shared.get(sampler.sample_id, digest)
         if stored is None:
-            decoded = autoregress(self.target, ids, sampler, self.rule, self.clock())
+            decoded = autoregress(self.target, ids, sampler, self.rule, self.clock(), on_token)
             if self.shared is None:
                 return decoded
             stored = {"ids": decoded.ids, "finish": decoded.finish, "time": decoded.time}
             stored = self.shared.put(sampler.sample_id, digest, stored)
         return Decoded(stored["ids"], stored["finish"], [], stored["time"])
 
-    def drafted(self, ids: list[int], sampler: Sampler) -> Decoded:
-        return speculate(self.target, self.method, ids, sampler, self.rule, self.clock())
+    def drafted(
+        self, ids: list[int], sampler: Sampler, on_round: Callable[[Round], None] | None = None
+    ) -> Decoded:
+        """Decoding by the method. on_round: called after each round."""
+        return speculate(self.target, self.method, ids, sampler, self.rule, self.clock(), on_round)
 
     def answer(self, ids: list[int], sampler: Sampler, ar_first: bool) -> Answers:
         """Decode by both arms, plain decoding first where asked for, and judge the method's ids."""

@@ -62,11 +62,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 """Modules of a forbidden room, or names of a module, that are allowed all the same."""
 
-KNOWN = {
-    ("training", "decode"),
-}
-"""Forbidden edges that still exist. Only ever made shorter: empty when the redraw is done."""
-
 
 def short(module: str) -> str:
     return module.removeprefix(f"{PACKAGE}.")
@@ -103,10 +98,8 @@ def graph():
 
 
 def test_no_room_imports_what_it_must_not(graph):
-    found = forbidden(graph)
-    new = [edge for place, edges in found.items() if place not in KNOWN for edge in edges]
-    assert not new, "\n".join(f"{edge.source} imports {edge.target}" for edge in new)
-    assert not KNOWN - found.keys(), "no longer there: take them out of KNOWN"
+    found = [edge for edges in forbidden(graph).values() for edge in edges]
+    assert not found, "\n".join(f"{edge.source} imports {edge.target}" for edge in found)
 
 
 def test_every_room_has_a_rule():
@@ -115,8 +108,7 @@ def test_every_room_has_a_rule():
 
 
 def test_rooms_form_no_cycle(graph):
-    known = [edge for edges in forbidden(graph).values() for edge in edges]
-    assert cycle(graph - set(known)) is None
+    assert cycle(graph) is None
 
 
 def test_specs_import_the_standard_library_and_parts_only(graph):

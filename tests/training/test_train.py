@@ -13,7 +13,8 @@ from training_support import interrupted, overrides, run
 
 from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
 from dartree_exp.errors import UserError
-from dartree_exp.records.reader import Run
+from dartree_exp.records import RecordError
+from dartree_exp.records.reader import Run, find_runs
 from dartree_exp.trackers import TensorboardTracker
 from dartree_exp.training.batches import load_captured, make_batch
 from dartree_exp.training.card import render, stages
@@ -78,6 +79,13 @@ def test_a_run_folder_says_how_it_ended(trained):
     assert found.state == "DONE" and found.config["training"]["short_until"] == 0.5
     assert found.summary["step"] == 80 and found.summary["chain"] == trained.backbone[-1]["chain"]
     assert found.environment["weights"].keys() == {"target"}
+
+
+def test_a_training_is_no_row_of_a_table(trained):
+    with pytest.raises(RecordError, match=r"is a training: its numbers are in curve.jsonl"):
+        find_runs(trained.root / "backbone")
+    with pytest.raises(RecordError, match="holds no run"):
+        find_runs(trained.root)
 
 
 @pytest.mark.parametrize("stage", ["backbone", "head"])

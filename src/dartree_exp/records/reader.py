@@ -11,6 +11,7 @@ from typing import Any
 from dartree_exp.records.files import iter_lines, read_object
 from dartree_exp.records.layout import (
     CONFIG,
+    CURVE,
     ENVIRONMENT,
     LOCK,
     ROUNDS,
@@ -130,6 +131,14 @@ def is_run_folder(path: Path) -> bool:
     return os.path.lexists(path / STATUS)
 
 
+def is_training(path: Path) -> bool:
+    """Whether the run in this folder trains a drafter instead of decoding prompts."""
+    try:
+        return "training:" in (path / CONFIG).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):  # whoever reads the run says what is wrong
+        return False
+
+
 def is_done(path: Path) -> bool:
     """Whether the run in this folder ended well and has lost nothing since; False where there is
     none to be read.
@@ -141,14 +150,17 @@ def is_done(path: Path) -> bool:
 
 
 def find_runs(path: Path) -> list[Run]:
-    """The run folder `path`, or all run folders at any depth below it, by path; RecordError where
-    there are none.
+    """The run folder `path`, or all run folders at any depth below it, by path, those of trainings
+    left out; RecordError where there are none.
     """
     if not path.is_dir():
         raise RecordError(f"{path}: no such folder")
     if is_run_folder(path):
+        if is_training(path):
+            raise RecordError(f"{path} is a training: its numbers are in {CURVE}")
         return [Run(path)]
-    runs = [Run(status.parent) for status in sorted(path.rglob(STATUS))]
+    folders = [status.parent for status in sorted(path.rglob(STATUS))]
+    runs = [Run(folder) for folder in folders if not is_training(folder)]
     if not runs:
         raise RecordError(f"{path} holds no run: no {STATUS} in it or below")
     return runs

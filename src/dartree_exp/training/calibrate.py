@@ -142,9 +142,8 @@ def calibrate(
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("calibrate", __doc__)
-    parser.add_argument(
-        "--drafter", type=Path, required=True, help="exported folder with a confidence head"
+    parser = Parser(
+        "calibrate", __doc__, "--drafter drafter --data text.jsonl --out calibration.json"
     )
     parser.add_argument(
         "--samples",
@@ -160,9 +159,6 @@ def main(argv: list[str] | None = None) -> int:
         "--diagram",
         type=output_file,
         help="write a reliability diagram (PNG) of the judged prompts here",
-    )
-    parser.add_argument(
-        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy"
     )
     args = parser.parse_args(argv)
 

@@ -13,7 +13,6 @@ import argparse
 import shutil
 import sys
 import time
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from dartree_exp.training.command import Parser, natural, output, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.provenance import begin_features, target_record
 from dartree_exp.training.shards import shard_path, write_shard
-from dartree_exp.training.target import TARGET_HELP, check_samples, check_taps, open_target
+from dartree_exp.training.target import check_samples, check_taps, open_target
 
 FREE_MARGIN = 2 * 1024**3  # bytes left for everything else on the disk
 
@@ -70,7 +69,7 @@ def capture_group(
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """'i/n' with 0 <= i < n. Raises argparse.ArgumentTypeError otherwise."""
+    """i/n with 0 <= i < n."""
     try:
         index, count = (int(x) for x in text.split("/"))
     except ValueError:
@@ -81,12 +80,9 @@ def parse_part(text: str) -> tuple[int, int]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("capture", __doc__)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="generated text (.jsonl or .jsonl.gz)"
-    )
+    parser = Parser("capture", __doc__, "--data text.jsonl --holdout 8 --out features")
+    parser.shared("data", "target", "holdout", "seed", "threads")
     parser.add_argument("--out", type=output, required=True, help="folder for the shards")
-    parser.add_argument("--target", help=TARGET_HELP)
     parser.add_argument(
         "--taps",
         type=natural,
@@ -94,7 +90,6 @@ def main(argv: list[str] | None = None) -> int:
         default=[1, 8, 15, 22, 27],
         help="decoder layers whose output is kept",
     )
-    parser.add_argument("--holdout", type=positive, default=8, help="held-out samples per domain")
     parser.add_argument("--shard-size", type=positive, default=128, help="samples per shard")
     parser.add_argument(
         "--batch-tokens", type=positive, default=1000, help="tokens per forward pass"
@@ -102,14 +97,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--part",
         type=parse_part,
-        default=(0, 1),
-        help="i/n: capture every n-th shard, from the i-th",
+        default="0/1",
+        metavar="I/N",
+        help="capture every n-th shard, from the i-th, so that several processes share the work",
     )
-    parser.add_argument(
-        "--limit", type=positive, help="stop after this many shards in all (default: everything)"
-    )
-    parser.add_argument("--threads", type=positive, default=1)
-    parser.add_argument("--seed", type=natural, default=0, help="of the hold-out and the order")
+    parser.add_argument("--limit", type=positive, help="stop after this many shards in all")
     args = parser.parse_args(argv)
     taps = tuple(args.taps)
     samples = load_samples(args.data)

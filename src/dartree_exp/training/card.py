@@ -125,7 +125,7 @@ def write_card(folder: Path, card: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("card", __doc__)
+    parser = Parser("card", __doc__, "--drafter drafter --accuracy accuracy.json --out drafter")
     parser.add_argument(
         "--drafter", type=Path, required=True, help="exported folder with a card.json"
     )

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import argparse
 import errno
-import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import dartree_exp
 from dartree_exp.errors import RunError, UserError
@@ -23,18 +22,44 @@ Number = TypeVar("Number", int, float)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
+class _Page(argparse.RawDescriptionHelpFormatter):
+    """Of every option what it takes, and its default."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse._HelpAction):
+            return str(action.help)
+        of_type = str(getattr(action.type, "__doc__", None) or "a text").rstrip(".")
+        takes = _TAKES.get(action.type, of_type)
+        many = {"*": "any number, each ", "+": "one or more, each "}.get(str(action.nargs), "")
+        default = action.default
+        shown = " ".join(map(str, default)) if isinstance(default, list) else default
+        end = "default: none" if shown in (None, "") else f"default {shown}"
+        return f"{action.help} [{many}{takes}; {'required' if action.required else end}]"
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        number = action.type in (positive, natural)
+        return "N" if number else super()._get_default_metavar_for_optional(action)
+
+
 class Parser(argparse.ArgumentParser):
     """The parser of `python -m dartree_exp.training.NAME`. text: the module's docstring, which
-    `--help` shows.
+    `--help` shows. example: options that work.
     """
 
-    def __init__(self, name: str, text: str | None) -> None:
+    def __init__(self, name: str, text: str | None, example: str) -> None:
+        prog = f"python -m dartree_exp.training.{name}"
         super().__init__(
-            prog=f"python -m dartree_exp.training.{name}",
+            prog=prog,
             description=(text or "").strip(),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=f"example:\n  {prog} {example}",
+            formatter_class=_Page,
             allow_abbrev=False,
         )
+
+    def shared(self, *names: str) -> None:
+        """Options that several commands have."""
+        for name in names:
+            self.add_argument(f"--{name}", **_SHARED[name])
 
     def error(self, message: str) -> NoReturn:
         """One line, without the usage."""
@@ -90,24 +115,16 @@ def output_file(text: str) -> Path:
 
 
 def positive(text: str) -> int:
-    """An integer of at least 1."""
+    """An integer >= 1."""
     if (value := _number(int, text)) < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
     return value
 
 
 def natural(text: str) -> int:
-    """An integer of at least 0."""
+    """An integer >= 0."""
     if (value := _number(int, text)) < 0:
         raise argparse.ArgumentTypeError(f"{text}: must be at least 0")
-    return value
-
-
-def duration(text: str) -> float:
-    """A finite number above 0."""
-    value = _number(float, text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text}: must be a finite number above 0")
     return value
 
 
@@ -116,3 +133,32 @@ def _number(kind: Callable[[str], Number], text: str) -> Number:
         return kind(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+_TAKES: dict[Any, str] = {
+    None: "a text",
+    Path: "a path",
+    output: "a path",
+    output_file: "a file in a folder that exists",
+    positive: "an integer >= 1",
+    natural: "an integer >= 0",
+}
+"""What an option of a type takes; of other types their first line says it."""
+_SHARED: dict[str, dict[str, Any]] = {
+    "data": {
+        "type": Path,
+        "required": True,
+        "help": "the text that the target generated and that was captured (.jsonl, .jsonl.gz)",
+    },
+    "target": {"help": "folder of the target, or toy; without it the embedded target"},
+    "holdout": {"type": positive, "default": 8, "help": "held-out samples per domain, as captured"},
+    "seed": {"type": natural, "default": 0, "help": "of the hold-out, as captured"},
+    "threads": {"type": positive, "default": 1, "help": "CPU threads"},
+    "drafter": {"type": Path, "required": True, "help": "folder of an exported drafter"},
+    "set": {
+        "nargs": "*",
+        "default": [],
+        "metavar": "KEY=VALUE",
+        "help": "settings of python -m dartree_exp, such as model=toy",
+    },
+}

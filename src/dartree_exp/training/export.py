@@ -22,14 +22,14 @@ from dartree_exp.engines.target import Target
 from dartree_exp.errors import UserError
 from dartree_exp.records.reading import read_object
 from dartree_exp.training.card import data_card, stages, weights_card, write_card
-from dartree_exp.training.command import Parser, output, positive, run
+from dartree_exp.training.command import Parser, output, run
 from dartree_exp.training.errors import InputError
 from dartree_exp.training.exported import full_head
 from dartree_exp.training.model import DraftModel, build_model
 from dartree_exp.training.provenance import target_record
 from dartree_exp.training.settings import from_json
 from dartree_exp.training.state import require_state
-from dartree_exp.training.target import TARGET_HELP, open_target
+from dartree_exp.training.target import open_target
 
 
 def load_run(run: Path, target: Target) -> tuple[DraftModel, Tensor, dict]:
@@ -94,18 +94,16 @@ def _size(module: nn.Module) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("export", __doc__)
-    parser.add_argument("--run", type=Path, required=True, help="run folder of the last stage")
-    parser.add_argument("--out", type=output, required=True)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="the generated text that was captured"
+    parser = Parser(
+        "export", __doc__, "--run multirun/training/head --data text.jsonl --out drafter"
     )
-    parser.add_argument("--target", help=TARGET_HELP)
-    parser.add_argument("--holdout", type=positive, default=8)
+    parser.add_argument("--run", type=Path, required=True, help="run folder of the last stage")
+    parser.add_argument("--out", type=output, required=True, help="folder to write")
+    parser.shared("data", "target", "holdout")
     parser.add_argument(
         "--backbone", type=Path, help="exported folder beside --out: write the head alone"
     )
-    parser.add_argument("--name", help="title of the card (default: what the weights are)")
+    parser.add_argument("--name", help="title of the card; without it what the weights are")
     args = parser.parse_args(argv)
     meta = require_state(args.run)[1]
     target = open_target(args.target)

@@ -22,7 +22,7 @@ from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.errors import InputError
 from dartree_exp.training.prompts import TrainingPrompt, load_prompts, load_texts, without
 from dartree_exp.training.provenance import begin_text, file_record, finish_text, target_record
-from dartree_exp.training.target import TARGET_HELP, open_target
+from dartree_exp.training.target import open_target
 
 
 def finished(out: Path) -> set[str]:
@@ -50,14 +50,18 @@ def plan(
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("generate", __doc__)
+    parser = Parser(
+        "generate", __doc__, "--prompts prompts.jsonl --exclude mini.jsonl --out text.jsonl"
+    )
     parser.add_argument(
         "--prompts",
         type=Path,
         required=True,
         help="JSON lines with id, domain (math, code, chat), prompt",
     )
-    parser.add_argument("--out", type=output_file, required=True)
+    parser.add_argument(
+        "--out", type=output_file, required=True, help="the text, continued where it exists"
+    )
     parser.add_argument(
         "--exclude",
         type=Path,
@@ -65,10 +69,9 @@ def main(argv: list[str] | None = None) -> int:
         default=[],
         help="JSON lines with `prompt` or `turns`: such prompts are left out",
     )
-    parser.add_argument("--target", help=TARGET_HELP)
+    parser.shared("target", "threads")
     parser.add_argument("--cap", type=positive, default=192, help="new tokens per prompt")
-    parser.add_argument("--batch", type=positive, default=64)
-    parser.add_argument("--threads", type=positive, default=1)
+    parser.add_argument("--batch", type=positive, default=64, help="prompts decoded together")
     args = parser.parse_args(argv)
     excluded = {path: load_texts(path) for path in args.exclude}
     prompts = load_prompts(args.prompts)

@@ -11,8 +11,6 @@ from dartree_exp.records.reading import user_path
 from dartree_exp.training.corpus import Sample
 from dartree_exp.training.errors import InputError
 
-TARGET_HELP = "folder of the target, or toy (default: the embedded target)"
-
 
 def open_target(given: str | None, threads: int = 1) -> Target:
     """The target of `--target`. Raises UserError."""

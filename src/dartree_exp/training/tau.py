@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from dartree_exp.errors import RunError
-from dartree_exp.training.command import Parser, natural, output_file, positive, run
+from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.errors import InputError
 
@@ -35,17 +35,12 @@ def first_of_each(samples: list[Sample], count: int) -> list[Sample]:
     return chosen
 
 
-def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
+def add_prompt_arguments(parser: Parser) -> None:
     """What a command that decodes held-out prompts asks, but for the number of them (`--samples`,
     per domain).
     """
-    parser.add_argument(
-        "--data", type=Path, required=True, help="the generated text that was captured"
-    )
-    parser.add_argument("--holdout", type=positive, default=8)
-    parser.add_argument("--seed", type=natural, default=0, help="of the hold-out, as captured")
+    parser.shared("drafter", "data", "holdout", "seed", "threads", "set")
     parser.add_argument("--cap", type=positive, default=128, help="new tokens per prompt")
-    parser.add_argument("--threads", type=positive, default=1)
 
 
 def held_out_prompts(args: argparse.Namespace) -> list[Sample]:
@@ -157,14 +152,14 @@ class Validator:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("tau", __doc__)
-    parser.add_argument("--drafter", type=Path, required=True, help="exported folder")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser = Parser(
+        "tau", __doc__, "--drafter drafter --data text.jsonl --samples 4 --out validation.json"
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=list(METHODS), help="presets of conf/method to decode with"
+    )
     parser.add_argument("--samples", type=positive, default=4, help="held-out prompts per domain")
     add_prompt_arguments(parser)
-    parser.add_argument(
-        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, e.g. model=toy"
-    )
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     samples = held_out_prompts(args)

@@ -22,7 +22,7 @@ from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import Captured, Vocabulary, load_captured, make_batch
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.forward import block_hidden
-from dartree_exp.training.target import TARGET_HELP, open_target
+from dartree_exp.training.target import open_target
 
 ANCHORS = 16  # per sample
 HOW = (
@@ -126,17 +126,19 @@ def _rounded(values: Tensor) -> list[float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser("validate", __doc__)
-    parser.add_argument("--drafter", type=Path, required=True, help="exported folder")
+    parser = Parser(
+        "validate", __doc__, "--drafter drafter --features features --out accuracy.json"
+    )
+    parser.shared("drafter", "target", "threads")
     parser.add_argument(
         "--features",
         type=Path,
         required=True,
         help="captured features (`capture --limit 1` is enough)",
     )
-    parser.add_argument("--target", help=TARGET_HELP)
-    parser.add_argument("--anchors", type=positive, default=ANCHORS, help="per sample")
-    parser.add_argument("--threads", type=positive, default=1)
+    parser.add_argument(
+        "--anchors", type=positive, default=ANCHORS, help="blocks per held-out sample"
+    )
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     target = open_target(args.target, args.threads)

@@ -15,6 +15,7 @@ from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, Tree
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.scripted.nothing import NoDrafter
+from dartree_exp.engines.spec import ENGINES
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import ConfigError
 from dartree_exp.interfaces import Block, BudgetPolicy, Commit, Draws, Scorer
@@ -22,8 +23,8 @@ from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.scorer import make_scorer
-from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.spec import VERIFIERS
 from dartree_exp.verify.stopping import StopRule
 
 
@@ -37,11 +38,18 @@ def load_parts(config: Config) -> tuple[Target, Method]:
         bare = replace(config.tree, name="chain", scoring="marginal", budget=0)
         return target, make_method(bare, config.budget, NoDrafter(target))
     drafter = load_drafter(config.drafter, target)
-    return target, make_method(config.tree, config.budget, drafter)
+    parts = config.verify.name, config.engine.name
+    return target, make_method(config.tree, config.budget, drafter, *parts)
 
 
-def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Any) -> Method:
-    """The method that `tree` and `budget` describe, on this drafter.
+def make_method(
+    tree: TreeConfig,
+    budget: BudgetConfig,
+    drafter: Any,
+    verify: str = "exact",
+    engine: str = "eager",
+) -> Method:
+    """The method that `tree`, `budget`, a verifier and an engine describe, on this drafter.
 
     Raises ConfigError for a scorer or a budget policy that needs a head the drafter lacks.
     """
@@ -75,7 +83,8 @@ def make_method(tree: TreeConfig, budget: BudgetConfig, drafter: Any) -> Method:
         scoring=scorer,
         builder=make_builder(tree),
         policy=make_policy(budget, drafter),
-        verify=ExactMatch(),
+        verify=VERIFIERS[verify].load()(),
+        engine=ENGINES[engine].load(),
         budget=tree.budget,
         max_rows=1 + most + getattr(drafter, "max_probes", 0),
         depth_limit=tree.depth,

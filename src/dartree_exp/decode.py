@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from dartree_exp.engines.eager import EagerEngine
 from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import (
     Block,
@@ -31,6 +30,7 @@ from dartree_exp.interfaces import (
     Drafter,
     DraftTree,
     Draws,
+    Engine,
     Limits,
     Opening,
     RoundResult,
@@ -84,6 +84,7 @@ class Method:
     builder: Builder
     policy: BudgetPolicy
     verify: Verifier
+    engine: Callable[[Target, Sequence[int], Sequence[int]], Engine]  # (target, capacities, taps)
     budget: int  # `tree.budget`
     max_rows: int  # most rows of a verification forward, the root and the probes included
     depth_limit: int | None = None
@@ -155,7 +156,7 @@ def speculate_all(
     # A request that waits for others may have committed a path past its cap.
     waiting = method.depth if len(requests) > 1 else 0
     room = [len(r.prompt) + r.rule.max_new_tokens + method.max_rows + waiting for r in requests]
-    engine = EagerEngine(target, room, taps)
+    engine = method.engine(target, room, taps)
     opening = Opening([r.prompt for r in requests], samplers, method.scoring, clock.lend)
     session = method.drafter.open(opening)
     limits, index = Limits(method.depth, method.budget), 0

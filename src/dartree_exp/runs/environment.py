@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.decode import Method
 from dartree_exp.engines.target import Target
 from dartree_exp.prompts import Prompt
@@ -34,7 +35,11 @@ def settle(arms: Arms, prompts: Sequence[Prompt], folder: RunFolder) -> Arms:
     folder.write_environment(environment(arms.target, arms.method, machine))
     if shared is not None:
         shared = shared.under(threads=machine.threads, row_invariant=machine.row_invariant)
-    return replace(arms, shared=shared, tolerance=machine.tolerance)
+    method = arms.method
+    if machine.costs:
+        seconds = {int(rows): cost / 1e3 for rows, cost in machine.costs.items()}
+        method = replace(method, cost=CostCurve(seconds))
+    return replace(arms, method=method, shared=shared, tolerance=machine.tolerance)
 
 
 def environment(target: Target, method: Method, machine: Machine) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from dartree_exp.kernels.backend import use_triton
@@ -22,16 +23,21 @@ _SORT_RATIO = 16
 _TRITON_MAX_K = 256  # beyond, the sorting network grows and torch's radix sort is the better tool
 
 
+Top = tuple[Float[Tensor, "*rows k"], Int64[Tensor, "*rows k"]]
+
+
 class Selection(NamedTuple):
     """What `candidate_select` returns, per row."""
 
-    values: Tensor  # [..., k], descending
-    columns: Tensor  # int64 [..., k]; equal values stand in ascending column order
-    logsumexp: Tensor | None  # float32 [...] over the whole row, if asked for
+    values: Float[Tensor, "*rows k"]  # descending
+    columns: Int64[Tensor, "*rows k"]  # equal values stand in ascending column order
+    logsumexp: Float32[Tensor, "*rows"] | None  # over the whole row, if asked for
 
 
-def candidate_select(logits: Tensor, k: int, logsumexp: bool = False) -> Selection:
-    """The k largest entries of each row of logits [..., V], ties by column; 1 <= k <= V.
+def candidate_select(
+    logits: Float[Tensor, "*rows V"], k: int, logsumexp: bool = False
+) -> Selection:
+    """The k largest entries of each row of logits, ties by column; 1 <= k <= V.
 
     `torch.topk` leaves the order of ties open, and the trees depend on it (released methods state a
     rule), hence this function. Raises ValueError for k out of range.
@@ -49,7 +55,9 @@ def candidate_select(logits: Tensor, k: int, logsumexp: bool = False) -> Selecti
     return candidate_select_torch(logits, k, logsumexp)
 
 
-def candidate_select_torch(logits: Tensor, k: int, logsumexp: bool = False) -> Selection:
+def candidate_select_torch(
+    logits: Float[Tensor, "*rows V"], k: int, logsumexp: bool = False
+) -> Selection:
     """The reference; same contract as `candidate_select`, on any device."""
     values, columns = stable_topk(logits, k)
     return Selection(
@@ -57,9 +65,8 @@ def candidate_select_torch(logits: Tensor, k: int, logsumexp: bool = False) -> S
     )
 
 
-def stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of the last axis, descending, equal values by index: values and int64 indices
-    [..., k].
+def stable_topk(values: Float[Tensor, "*rows n"], k: int) -> Top:
+    """The k largest of the last axis, descending, equal values by index: values and indices.
 
     Whether values tie is read on the host, and only a selection that has ties is sorted: free on a
     CPU. Elsewhere a look would be a synchronisation, so all is sorted.
@@ -81,12 +88,12 @@ def stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return top[..., :k], index.gather(-1, order)[..., :k]
 
 
-def _sorted_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _sorted_topk(values: Tensor, k: int) -> Top:
     top, index = values.sort(descending=True, stable=True)
     return top[..., :k], index[..., :k]
 
 
-def _topk_or_sort(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _topk_or_sort(values: Tensor, k: int) -> Top:
     """For one row of values on a CPU, n > k: top-k leaves only equal values in any order, so that
     without any it is stable.
     """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from dartree_exp.kernels.backend import use_triton
 
 
-def visibility(parents: Tensor) -> Tensor:
-    """bool [..., n, n]: entry (i, j) is true where j is i or an ancestor of i. parents: int64 [...,
-    n], -1 at the root (node 0) and at padding, which sees the root.
+def visibility(parents: Int64[Tensor, "*R n"]) -> Bool[Tensor, "*R n n"]:
+    """Entry (i, j) is true where j is i or an ancestor of i. parents: -1 at the root (node 0) and
+    at padding, which sees the root.
 
     Pointer doubling: after s steps a row knows its 2^s nearest ancestors, so the number of tensor
     operations depends on the number of nodes only, and nothing is read back to the host.
@@ -28,8 +29,10 @@ def visibility(parents: Tensor) -> Tensor:
     return seen
 
 
-def tree_mask(parents: Tensor, past: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask [1, 1, n, past + n]: 0 where visible, the dtype's minimum where hidden.
+def tree_mask(
+    parents: Int64[Tensor, " n"], past: int, dtype: torch.dtype
+) -> Float[Tensor, "1 1 n {past}+n"]:
+    """Additive mask: 0 where visible, the dtype's minimum where hidden.
 
     Every node sees the whole context of `past` tokens, its ancestors and itself. Additive because a
     boolean 4-D mask under eager attention is silently wrong.
@@ -41,7 +44,9 @@ def tree_mask(parents: Tensor, past: int, dtype: torch.dtype) -> Tensor:
     return tree_mask_torch(parents, past, dtype)
 
 
-def tree_mask_torch(parents: Tensor, past: int, dtype: torch.dtype) -> Tensor:
+def tree_mask_torch(
+    parents: Int64[Tensor, " n"], past: int, dtype: torch.dtype
+) -> Float[Tensor, "1 1 n {past}+n"]:
     """The reference; same contract as `tree_mask`, on any device."""
     size = parents.shape[0]
     mask = torch.zeros(1, 1, size, past + size, dtype=dtype, device=parents.device)

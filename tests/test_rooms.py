@@ -122,14 +122,14 @@ def test_hydras_inside_is_not_used(graph):
     assert not [edge for edge in graph if edge.target.startswith("hydra._internal")]
 
 
-def test_interfaces_import_torch_and_the_standard_library_only(graph):
+def test_interfaces_import_torch_shapes_and_the_standard_library_only(graph):
     targets = {
         edge.target.partition(".")[0]
         for edge in graph
         if import_graph.room(edge.source) == "interfaces"
         and import_graph.room(edge.target) != "interfaces"
     }
-    assert targets <= {"torch", *sys.stdlib_module_names}
+    assert targets <= {"torch", "jaxtyping", *sys.stdlib_module_names}
 
 
 @pytest.mark.parametrize("room", ["config", "console", "inputs", "records", "report", "sweeps"])

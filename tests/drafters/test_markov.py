@@ -57,7 +57,7 @@ def test_a_restricted_vocabulary_changes_no_correction(head_type: str):
     head, block = make(head_type)
     kept = torch.tensor([0, 4, 9, 21])
     whole = head.correction(head.prepare(block, torch.arange(V).expand(D, V)), head.start(29), 1)
-    head.bind(torch.empty(0), kept)
+    head.bind(torch.empty(0, 0), kept)
     some = head.correction(head.prepare(block, kept.expand(D, 4)), head.start(29), 1)
     torch.testing.assert_close(some, whole[:, kept])
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 
 from dartree_exp.interfaces import DraftTree
 from dartree_exp.kernels.tree_mask import visibility
@@ -48,7 +49,6 @@ BROKEN = {
     "same token": {"tokens": [7, 3, 3, 5, 5]},
     "exceeds its parent": {"scores": [0.0, -0.5, -1.0, -0.4, -1.0]},
     "score nan": {"scores": [0.0, -0.5, -1.0, -0.75, float("nan")]},
-    "has shape": {"ranks": [-1, 0]},
     "smaller than the tree": {"supertree_size": 3},
 }
 
@@ -61,6 +61,11 @@ def test_validate_names_what_is_broken(message):
     }
     with pytest.raises(ValueError, match=message):
         replace(small_tree(), **change).validate()
+
+
+def test_fields_have_one_length():
+    with pytest.raises(TypeCheckError, match="ranks"):
+        replace(small_tree(), ranks=torch.tensor([-1, 0]))
 
 
 def test_validate_checks_the_budget():

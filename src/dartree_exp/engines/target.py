@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.engines.cache import (
@@ -20,22 +21,23 @@ from dartree_exp.engines.cache import (
 )
 from dartree_exp.engines.codec import Codec
 
+Read = tuple[Float[Tensor, "n H"], Float[Tensor, "n features"] | None]
+
 HALF = (torch.bfloat16, torch.float16)
 """Dtypes in which the order of additions shows in the ids."""
 
 
 @dataclass
 class Output:
-    """What one target forward yields for n rows of one request.
+    """What one target forward yields for n rows of one request, in the model's dtype.
 
-    logits: model dtype, [rows, V] (prefill: the last row only). features: model dtype [n, len(taps)
-    * H], the tapped layers' outputs side by side in the order asked for; None without taps. hidden:
-    model dtype [n, H], final-normed.
+    logits: of all rows (prefill: of the last one only). features: the tapped layers' outputs side
+    by side in the order asked for; None without taps. hidden: final-normed.
     """
 
-    logits: Tensor
-    features: Tensor | None
-    hidden: Tensor
+    logits: Float[Tensor, "rows V"]
+    features: Float[Tensor, "n features"] | None
+    hidden: Float[Tensor, "n H"]
 
 
 class Target:
@@ -106,13 +108,13 @@ class Target:
         return self.lm_head_weight.device
 
     @property
-    def embed_weight(self) -> Tensor:
-        """Input embedding [V, H]; the same tensor as `lm_head_weight` where the two are tied."""
+    def embed_weight(self) -> Float[Tensor, "V H"]:
+        """Input embedding; the same tensor as `lm_head_weight` where the two are tied."""
         return self._backbone.embed_tokens.weight
 
     @property
-    def lm_head_weight(self) -> Tensor:
-        """Output projection [V, H]."""
+    def lm_head_weight(self) -> Float[Tensor, "V H"]:
+        """Output projection."""
         return self._head.weight
 
     def products(self) -> list[nn.Module]:
@@ -150,7 +152,7 @@ class Target:
 
     @torch.no_grad()
     def prefill(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int] = ()) -> Output:
-        """Read `ids` causally after what the cache holds; logits of the last row only: [1, V].
+        """Read `ids` causally after what the cache holds; logits of the last row only.
 
         Raises ValueError for no ids.
         """
@@ -160,15 +162,13 @@ class Target:
         return Output(self._logits(hidden[-1:]), features, hidden)
 
     @torch.no_grad()
-    def score(self, ids: Sequence[int], cache: TargetCache) -> Tensor:
-        """Read `ids` causally after what the cache holds: logits of every row, [len(ids), V]."""
+    def score(self, ids: Sequence[int], cache: TargetCache) -> Float[Tensor, "n V"]:
+        """Read `ids` causally after what the cache holds: logits of every row."""
         return self._logits(self._read(ids, cache, ())[0])
 
     @torch.no_grad()
-    def step(self, token: int, cache: TargetCache) -> Tensor:
-        """One token after what the cache holds: the lean autoregressive step. Returns logits
-        [V].
-        """
+    def step(self, token: int, cache: TargetCache) -> Float[Tensor, " V"]:
+        """Logits after one more token: the lean autoregressive step."""
         tokens = torch.tensor([[token]], dtype=torch.int64, device=self.device)
         positions = torch.tensor([[cache.length]], dtype=torch.int64, device=self.device)
         hidden, _ = self._run(tokens, positions, None, cache, ())
@@ -177,19 +177,18 @@ class Target:
     @torch.no_grad()
     def verify(
         self,
-        tokens: Tensor,
-        position_ids: Tensor,
+        tokens: Int64[Tensor, " n"],
+        position_ids: Int64[Tensor, "1 n"],
         mask: Tensor,
         cache: TargetCache,
         taps: Sequence[int] = (),
     ) -> Output:
         """Read a tree of n tokens in one pass; all n rows enter the cache.
 
-        tokens: int64 [n]. position_ids: int64 [1, n] (root's position + depth; siblings share one).
-        mask: additive float [1, 1, n, cache.length + n] in the model's dtype, 0 where a row may
-        look, finfo.min elsewhere. Returns logits [n, V] and features [n, len(taps) * H]. Raises
-        ValueError for a boolean mask (silently wrong under eager attention) or one of the wrong
-        shape.
+        position_ids: the root's position + depth; siblings share one. mask: additive float [1, 1,
+        n, cache.length + n] in the model's dtype, 0 where a row may look, finfo.min elsewhere.
+        Raises ValueError for a boolean mask (silently wrong under eager attention) or one of the
+        wrong shape.
         """
         n = tokens.shape[0]
         expected = (1, 1, n, cache.length + n)
@@ -201,7 +200,7 @@ class Target:
         hidden, features = self._run(tokens[None], position_ids, mask, cache, taps)
         return Output(self._logits(hidden), features, hidden)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
+    def _logits(self, hidden: Float[Tensor, "n H"]) -> Float[Tensor, "n V"]:
         """The head's products, over two rows at least where rows must not depend on their
         number.
         """
@@ -209,9 +208,7 @@ class Target:
             return self._head(hidden.expand(2, -1))[:1]
         return self._head(hidden)
 
-    def _read(
-        self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int]
-    ) -> tuple[Tensor, Tensor | None]:
+    def _read(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int]) -> Read:
         """`_run` of ids that follow what the cache holds, each seeing those before it."""
         start = cache.length
         tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
@@ -220,15 +217,13 @@ class Target:
 
     def _run(
         self,
-        tokens: Tensor,
-        positions: Tensor,
-        mask: Tensor | None,
+        tokens: Int64[Tensor, "1 n"],
+        positions: Int64[Tensor, "1 n"],
+        mask: Float[Tensor, "1 1 n keys"] | None,
         cache: TargetCache,
         taps: Sequence[int],
-    ) -> tuple[Tensor, Tensor | None]:
-        """Backbone forward: final-normed hidden states [n, H], tapped features [n, len(taps) * H]
-        or None.
-        """
+    ) -> Read:
+        """Backbone forward: final-normed hidden states, tapped features or None."""
         if not (self._row_invariant and tokens.shape[1] == 1):
             return self._forward(tokens, positions, mask, cache, taps)
         # A product over one row takes another path in the library than one over two or more. The
@@ -242,12 +237,12 @@ class Target:
 
     def _forward(
         self,
-        tokens: Tensor,
-        positions: Tensor,
-        mask: Tensor | None,
+        tokens: Int64[Tensor, "1 n"],
+        positions: Int64[Tensor, "1 n"],
+        mask: Float[Tensor, "1 1 n keys"] | None,
         cache: TargetCache,
         taps: Sequence[int],
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Read:
         arguments = {self._cache_keyword: cache.library}
         self._hook(taps)
         self._tapped = {} if taps else None

@@ -1,5 +1,5 @@
 """The words of the decode loop as types: what a drafter, a builder, a policy, a verifier and an
-engine hand to each other. Imports torch and the standard library only.
+engine hand to each other. Imports torch, jaxtyping and the standard library only.
 
 `*R` are leading request axes: the loop always has one, R requests (1 in a plain run). Scorers,
 level-wise builders and masks act on the last axes alone, so that they also take tensors of one
@@ -8,6 +8,7 @@ by a length or size per request.
 """
 
 from dartree_exp.interfaces.parts import (
+    Best,
     BudgetPolicy,
     Builder,
     ConfidenceHead,
@@ -17,6 +18,7 @@ from dartree_exp.interfaces.parts import (
     Draws,
     Engine,
     Scorer,
+    Top,
     Verifier,
 )
 from dartree_exp.interfaces.tree import DraftTree
@@ -35,6 +37,7 @@ from dartree_exp.interfaces.values import (
 
 __all__ = [
     "Accepted",
+    "Best",
     "Block",
     "BudgetPolicy",
     "Builder",
@@ -54,5 +57,6 @@ __all__ = [
     "RoundView",
     "Rows",
     "Scorer",
+    "Top",
     "Verifier",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jaxtyping import Bool, Float, Float32, Float64, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces.tree import DraftTree
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     )
 
 
+# Tokens, log-probabilities and ranks of children.
+Best = tuple[Int64[Tensor, "*R N"], Float[Tensor, "*R N"], Int64[Tensor, "*R N"]]
+Top = tuple[Int64[Tensor, "*R N k"], Float[Tensor, "*R N k"], Int64[Tensor, "*R N k"]]
+
+
 class CorrectionHead(Protocol):
     """Depth d (1..D) is corrected iff d > `pure_draft_prefix_len`; the state reads every token, the
     root first.
@@ -34,28 +40,38 @@ class CorrectionHead(Protocol):
 
     pure_draft_prefix_len: int
 
-    def start(self, roots: int | tuple[int, ...]) -> Tensor:
-        """State [R, S] after reading each request's root."""
+    def start(self, roots: int | tuple[int, ...]) -> Float[Tensor, "R S"]:
+        """State after reading each request's root."""
 
-    def prepare(self, block: Block, candidate_ids: Tensor) -> Any:
-        """Tables of this round; candidate_ids are target ids, int64 [*R, D, K]."""
+    def prepare(self, block: Block, candidate_ids: Int64[Tensor, "*R D K"]) -> Any:
+        """Tables of this round; candidate_ids are target ids."""
 
-    def correction(self, prepared: Any, state: Tensor, depth: int) -> Tensor:
-        """[N, K] to add to the base logits of the candidates of `depth`, for N parents."""
+    def correction(
+        self, prepared: Any, state: Float[Tensor, "N S"], depth: int
+    ) -> Float[Tensor, "N K"]:
+        """What to add to the base logits of the candidates of `depth`, for N parents."""
 
     def advance(
-        self, prepared: Any, state: Tensor, depth: int, parent: Tensor, token: Tensor
-    ) -> Tensor:
-        """State [M, S] after reading token [M] at `depth`, below rows parent [M] of `state`."""
+        self,
+        prepared: Any,
+        state: Float[Tensor, "N S"],
+        depth: int,
+        parent: Int64[Tensor, " M"],
+        token: Int64[Tensor, " M"],
+    ) -> Float[Tensor, "M S"]:
+        """State after reading `token` at `depth`, below rows `parent` of `state`."""
 
 
 class ConfidenceHead(Protocol):
     """How likely a draft is accepted, given that all before it were."""
 
-    def probability(self, hidden: Tensor, previous: Tensor, depth: Tensor) -> Tensor:
-        """float32 [...] for hidden [..., H] of the draft's slot, the token before it and its depth,
-        int64 [...].
-        """
+    def probability(
+        self,
+        hidden: Float[Tensor, "*drafts H"],
+        previous: Int64[Tensor, "*drafts"],
+        depth: Int64[Tensor, "*drafts"],
+    ) -> Float32[Tensor, "*drafts"]:
+        """Given the hidden state of the draft's slot, the token before it and its depth."""
 
 
 class Draws(Protocol):
@@ -66,21 +82,23 @@ class Draws(Protocol):
     def where(self, request: int) -> str:
         """For messages: `round 3, sample 'x'`."""
 
-    def draft(self, logits: Tensor, depth: int) -> Tensor:
-        """int64 [*R]: places drawn from softmax(logits [*R, M] / T), the best where T = 0. Its
-        noise is independent of the target's.
+    def draft(self, logits: Float[Tensor, "*R K"], depth: int) -> Int64[Tensor, "*R"]:
+        """Places drawn from softmax(logits / T), the best where T = 0. Its noise is independent of
+        the target's.
         """
 
-    def target_noise(self, depth: int, size: int) -> Tensor:
-        """float64 [R, size]: the Gumbel noise of the target's own draw at a depth, for coupled
-        drafting; zero where the target is greedy.
+    def target_noise(self, depth: int, size: int) -> Float64[Tensor, "R {size}"]:
+        """The Gumbel noise of the target's own draw at a depth, for coupled drafting; zero where
+        the target is greedy.
         """
 
-    def target(self, request: int, logits: Tensor, depth: int) -> int:
-        """The target's token at a depth, given its logits [V]."""
+    def target(self, request: int, logits: Float[Tensor, " V"], depth: int) -> int:
+        """The target's token at a depth, given its logits."""
 
-    def target_rows(self, logits: Tensor, depths: Tensor, deepest: int) -> Tensor:
-        """int64 [R, n]: the same for all rows at once, on the device. depths: of the rows' nodes,
+    def target_rows(
+        self, logits: Float[Tensor, "R n V"], depths: Int64[Tensor, "R n"], deepest: int
+    ) -> Int64[Tensor, "R n"]:
+        """The same for all rows at once, on the device. depths: of the rows' nodes,
         at most `deepest`; row i predicts the token below it.
         """
 
@@ -94,38 +112,39 @@ class Scorer(Protocol):
 
     num_drafts: int
     path_dependent: bool  # False: `score` ignores the state, so a depth has one menu for its nodes
-    root: Tensor  # int64 [*R], the last committed tokens
+    root: Int64[Tensor, "*R"]  # the last committed tokens
 
     def start(self) -> Any:
         """State of one node for each request: the root has been read."""
 
-    def candidates(self, depth: int) -> Tensor:
-        """Target token ids, int64 [*R, K]: base logits descending, equal logits by token id."""
+    def candidates(self, depth: int) -> Int64[Tensor, "*R K"]:
+        """Target token ids: base logits descending, equal logits by token id."""
 
-    def score(self, state: Any, depth: int) -> Tensor:
-        """[*R, N, K] log-probability of each candidate below each of N parents; never above 0, also
-        in rounding.
+    def score(self, state: Any, depth: int) -> Float[Tensor, "*R N K"]:
+        """Log-probability of each candidate below each of N parents; never above 0, also in
+        rounding.
         """
 
-    def best(self, state: Any, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The best child of each parent: token int64, log-prob, rank int64 among the candidates,
-        [*R, N] each.
+    def best(self, state: Any, depth: int) -> Best:
+        """The best child of each parent: token, log-probability, rank among the candidates.
 
         What the largest entries of `score` say, without putting the candidates in order. Equal
         scores go to the smaller rank, or to the smaller token id where the whole vocabulary is
         scored (Domino's argmax).
         """
 
-    def top(self, state: Any, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The best children of each parent, best first: tokens, log-probs and ranks, [*R, N,
-        min(count, K)] each. `best` is the first column; equal scores stand in its order.
+    def top(self, state: Any, depth: int, count: int) -> Top:
+        """The k = min(count, K) best children of each parent, best first: tokens, log-probabilities
+        and ranks. `best` is the first column; equal scores stand in its order.
         """
 
-    def advance(self, state: Any, depth: int, parent: Tensor, token: Tensor) -> Any:
-        """State of new nodes at `depth`: token [*R, M] read below row parent [*R, M] of `state`."""
+    def advance(
+        self, state: Any, depth: int, parent: Int64[Tensor, "*R M"], token: Int64[Tensor, "*R M"]
+    ) -> Any:
+        """State of new nodes at `depth`: `token` read below row `parent` of `state`."""
 
-    def finite(self) -> Tensor:
-        """bool [*R]: whether no draft logit so far was NaN or infinite; stays on the device."""
+    def finite(self) -> Bool[Tensor, "*R"]:
+        """Whether no draft logit so far was NaN or infinite; stays on the device."""
 
     def fault(self, request: int) -> str:
         """What is not finite, for a message; reads the device."""
@@ -170,10 +189,13 @@ class Verifier(Protocol):
     proposals: tuple[str, ...]  # the kinds of `DraftTree.proposal` it is right for
 
     def __call__(
-        self, tree: DraftTree, logits: Tensor, draws: Draws, healthy: Tensor | None = None
+        self,
+        tree: DraftTree,
+        logits: Float[Tensor, "R n V"],
+        draws: Draws,
+        healthy: Bool[Tensor, " R"] | None = None,
     ) -> Accepted:
-        """logits: [R, 1+N, V] of the target, row i after node i. healthy: bool [R], fetched with
-        the rest.
+        """logits: of the target, row i after node i. healthy: fetched with the rest.
 
         Raises NonFiniteLogitsError for a row of the target that decides.
         """
@@ -212,8 +234,8 @@ class Drafter(Protocol):
 class Engine(Protocol):
     """How rows become logits, for R requests at once: caches, masks, forwards."""
 
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Commit]:
-        """Logits [R, V] after each prompt, and the commit of the prompts; its roots are to come."""
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Float[Tensor, "R V"], Commit]:
+        """Logits after each prompt, and the commit of the prompts; its roots are to come."""
 
     def rows(self, tree: DraftTree, probes: Probes | None) -> Rows: ...
 

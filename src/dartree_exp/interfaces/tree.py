@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """A prefix tree of N drafted tokens below the root for each request; all tensors are [*R, 1+N]
-    and live on one device.
+    """A prefix tree of N drafted tokens below the root for each request, n = 1+N nodes; all tensors
+    live on one device.
 
     Node 0 is the root: the last committed token, not a draft, never counted in a budget. Parents
     come before their children. Builders work by tensor operations, so the invariants are checked on
@@ -22,23 +23,23 @@ class DraftTree:
     0 and score -inf, which no path reaches.
     """
 
-    tokens: Tensor  # int64, target token ids
-    parents: Tensor  # int64, node index of the parent; -1 at the root
-    depths: Tensor  # int64, 0 at the root
-    scores: (
-        Tensor  # float32 or float64, log-probability of the path under the drafter; 0 at the root
-    )
-    ranks: Tensor | None  # int64, place of the token among its depth's candidates; -1 at the root
+    tokens: Int64[Tensor, "*R n"]  # target token ids
+    parents: Int64[Tensor, "*R n"]  # node index of the parent; -1 at the root
+    depths: Int64[Tensor, "*R n"]  # 0 at the root
+    scores: Float[Tensor, "*R n"]  # log-probability of the path under the drafter; 0 at the root
+    # place of the token among its depth's candidates; -1 at the root
+    ranks: Int64[Tensor, "*R n"] | None
     supertree_size: int  # non-root nodes the builder kept before pruning; N where nothing is pruned
     levels: int | None = None  # at most so many depths, known on the host; None: at most N
     supertree: DraftTree | None = None  # what was scored, where it was pruned; for the record
-    kept: Tensor | None = None  # int64, places of these nodes in the supertree, ascending
-    size: Tensor | None = None  # int64 [*R], nodes with the root; None: 1+N, no padding
+    kept: Int64[Tensor, "*R n"] | None = None  # places of these nodes in the supertree, ascending
+    size: Int64[Tensor, "*R"] | None = None  # nodes with the root; None: 1+N, no padding
     proposal: str = "best"
     """How nodes were proposed: `best` (the likeliest children), `sampled` (drawn from q with
     replacement) or `distinct` (without). A rejection rule is right for one kind only.
     """
-    log_q: Tensor | None = None  # log-probability of each sampled node in the law it was drawn from
+    # log-probability of each sampled node in the law it was drawn from
+    log_q: Float[Tensor, "*R n"] | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -106,7 +107,7 @@ class DraftTree:
         """Check every invariant and return self; for tests and debugging, since it reads the tree
         on the host. With a request axis, each request's tree is checked.
 
-        Raises ValueError naming the first node that breaks one: equal lengths, a proper root,
+        Raises ValueError naming the first node that breaks one: a proper root,
         parents that exist and come first (prefix closed), depths one below the parent's, distinct
         siblings, scores that never rise along a path, at most `budget` nodes.
         """
@@ -114,17 +115,6 @@ class DraftTree:
             for request in range(self.tokens.shape[0]):
                 self.one(request).validate(budget)
             return self
-        fields = {
-            "parents": self.parents,
-            "depths": self.depths,
-            "scores": self.scores,
-            "ranks": self.ranks,
-        }
-        for name, field in fields.items():
-            if field is not None and field.shape != self.tokens.shape:
-                raise ValueError(
-                    f"{name} has shape {tuple(field.shape)}, tokens {tuple(self.tokens.shape)}"
-                )
         tokens, parents, depths = self.tokens.tolist(), self.parents.tolist(), self.depths.tolist()
         scores = self.scores.tolist()
         if not tokens or (parents[0], depths[0], scores[0]) != (-1, 0, 0.0):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces.parts import Draws, Scorer
@@ -20,9 +21,9 @@ class Block:
     depth j + 1, in both slot layouts).
     """
 
-    hidden: Tensor  # [*R, D, H], final-normed backbone output, in the drafter's dtype
-    logits: Tensor  # float32 [*R, D, Vd], base logits over the draft vocabulary
-    vocab_ids: Tensor | None  # int64 [Vd], target id of each column, ascending; None: Vd = V
+    hidden: Float[Tensor, "*R D H"]  # final-normed backbone output, in the drafter's dtype
+    logits: Float[Tensor, "*R D Vd"]  # base logits over the draft vocabulary, float32 at least
+    vocab_ids: Int64[Tensor, " Vd"] | None  # target id of each column, ascending; None: Vd = V
 
     def one(self, request: int) -> Block:
         """The block of one request, without request axis."""
@@ -50,9 +51,9 @@ class Commit:
     roots: tuple[int, ...]  # token of each request
     start: tuple[int, ...]  # absolute position of each root
     lengths: tuple[int, ...]
-    ids: Tensor  # int64 [R, L]
-    features: Tensor | None  # [R, L, taps * H], the tapped layers' outputs; None without taps
-    hidden: Tensor  # [R, L, H], final-normed hidden states of the target
+    ids: Int64[Tensor, "R L"]
+    features: Float[Tensor, "R L taps_H"] | None  # the tapped layers' outputs; None without taps
+    hidden: Float[Tensor, "R L H"]  # final-normed hidden states of the target
 
     def of(self, active: Sequence[bool]) -> Commit:
         """The same without rows of requests that have ended: those stand still."""
@@ -68,38 +69,38 @@ class Probes:
     parent. A parent is a node of the tree, or 1+N+q for the earlier probe q.
     """
 
-    tokens: Tensor  # int64 [R, P]
-    parents: Tensor  # int64 [R, P]
+    tokens: Int64[Tensor, "R P"]
+    parents: Int64[Tensor, "R P"]
 
 
 @dataclass(frozen=True)
 class Rows:
     """What one target forward reads: the tree's nodes, then the probes."""
 
-    tokens: Tensor  # int64 [R, n]
-    parents: Tensor  # int64 [R, n], -1 at the root and at padding
-    positions: Tensor  # int64 [R, n], absolute
-    masks: tuple[Tensor, ...]  # per request, additive [1, 1, n, past + n]
+    tokens: Int64[Tensor, "R n"]
+    parents: Int64[Tensor, "R n"]  # -1 at the root and at padding
+    positions: Int64[Tensor, "R n"]  # absolute
+    masks: tuple[Float[Tensor, "1 1 n _"], ...]  # per request, additive, over past + n keys
     nodes: int  # 1 + N: rows of the tree; the others are probes
 
 
 @dataclass(frozen=True)
 class Forward:
-    """What one target forward yields, row by row."""
+    """What one target forward yields, row by row, in the model's dtype."""
 
-    logits: Tensor  # model dtype, [R, n, V]
-    features: Tensor | None  # model dtype, [R, n, taps * H]; None without taps
-    hidden: Tensor  # model dtype, [R, n, H], final-normed
+    logits: Float[Tensor, "R n V"]
+    features: Float[Tensor, "R n taps_H"] | None  # None without taps
+    hidden: Float[Tensor, "R n H"]  # final-normed
     nodes: int
 
     @property
-    def verify_logits(self) -> Tensor:
-        """[R, 1+N, V], row i after node i."""
+    def verify_logits(self) -> Float[Tensor, "R {self.nodes} V"]:
+        """Row i after node i."""
         return self.logits if self.nodes == self.logits.shape[1] else self.logits[:, : self.nodes]
 
     @property
-    def probe_logits(self) -> Tensor:
-        """[R, P, V]."""
+    def probe_logits(self) -> Float[Tensor, "R P V"]:
+        """Row p after probe p."""
         return self.logits[:, self.nodes :]
 
 
@@ -114,8 +115,8 @@ class Accepted:
     device: torch.device
 
     @property
-    def path(self) -> Tensor:
-        """int64 [R, L], padded with -1."""
+    def path(self) -> Int64[Tensor, "R L"]:
+        """Padded with -1."""
         longest = max(map(len, self.paths))
         padded = [path + [-1] * (longest - len(path)) for path in self.paths]
         return torch.tensor(padded, device=self.device)

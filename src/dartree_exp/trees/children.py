@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dartree_exp.trees.spec import TreeSettings
@@ -40,9 +41,10 @@ class Children:
         count = candidates if self.limit is None else min(self.limit, candidates)
         return max(1, min(count, budget)) if self.narrow_by_budget else count
 
-    def take(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
-        """The `count` allowed entries of each row of log_probs [..., K], and their ranks int64
-        [..., count].
+    def take(
+        self, log_probs: Float[Tensor, "*parents K"], count: int
+    ) -> tuple[Float[Tensor, "*parents {count}"], Int64[Tensor, "*parents {count}"] | None]:
+        """The `count` allowed entries of each row of log-probabilities, and their ranks.
 
         Ranks are None where they are 0 .. count - 1 in every row. Ties fall to the smaller rank.
         """

@@ -5,10 +5,13 @@ DominoTree, DARTree).
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from dartree_exp.interfaces import Block, CorrectionHead, Draws
+from dartree_exp.interfaces import Best, Block, CorrectionHead, Draws
 from dartree_exp.trees.menu import BlockScorer, MenuTable, step_log_probs
+
+State = Float[Tensor, "nodes S"]
 
 
 class ConditionalScorer(BlockScorer):
@@ -53,10 +56,10 @@ class ConditionalScorer(BlockScorer):
         block, root = self._block.one(request), self.roots[request]
         return ConditionalScorer(block, root, self._head, *self._settings)
 
-    def start(self) -> Tensor:
+    def start(self) -> State:
         return self._head.start(self.roots)
 
-    def rows(self, state: Tensor, depth: int) -> Tensor:
+    def rows(self, state: State, depth: int) -> Float[Tensor, "*R N K"]:
         if depth <= self._prefix:
             return self._of_all(self._prefix_rows[depth - 1], state)
         rows = step_log_probs(self.logits(state, depth))
@@ -64,10 +67,8 @@ class ConditionalScorer(BlockScorer):
             return self.chosen(rows, depth)
         return rows
 
-    def logits(self, state: Tensor, depth: int) -> Tensor:
-        """What `rows` normalises: [*R, N, K] of the candidates, or [*R, N, Vd] where the whole
-        draft vocabulary is scored.
-        """
+    def logits(self, state: State, depth: int) -> Float[Tensor, "*R N K"]:
+        """What `rows` normalises, of the candidates or of the whole draft vocabulary (K = Vd)."""
         base = self._base[depth - 1]
         if depth <= self._prefix:
             return self._of_all(base, state)
@@ -79,7 +80,7 @@ class ConditionalScorer(BlockScorer):
             self._extremes += torch.aminmax(logits)
         return logits
 
-    def finite(self) -> Tensor:
+    def finite(self) -> Bool[Tensor, "*R"]:
         finite = super().finite()
         if self._extremes:
             finite = finite & torch.stack(self._extremes).isfinite().all(0)
@@ -91,15 +92,21 @@ class ConditionalScorer(BlockScorer):
             return f"corrected draft logits: the head ({head}) gave NaN or infinite values"
         return super().fault(request)
 
-    def advance(self, state: Tensor, depth: int, parent: Tensor, token: Tensor) -> Tensor:
+    def advance(
+        self,
+        state: State,
+        depth: int,
+        parent: Int64[Tensor, "*R M"],
+        token: Int64[Tensor, "*R M"],
+    ) -> Float[Tensor, "children S"]:
         if parent.dim() == 2 and parent.shape[0] > 1:
             requests = parent.shape[0]
             first = torch.arange(requests, device=parent.device) * (state.shape[0] // requests)
             parent = parent + first[:, None]
         return self._head.advance(self._prepared, state, depth, parent.flatten(), token.flatten())
 
-    def _of_all(self, row: Tensor, state: Tensor) -> Tensor:
-        """The row [*R, 1, K] of a depth for each of the state's nodes: [*R, N, K]."""
+    def _of_all(self, row: Float[Tensor, "*R 1 K"], state: State) -> Float[Tensor, "*R N K"]:
+        """The row of a depth for each of the state's nodes."""
         requests = self.table.requests
         return row.expand(*requests, state.shape[0] // (requests.numel()), -1)
 
@@ -125,7 +132,7 @@ class ReleasedScorer(ConditionalScorer):
         super().__init__(block, roots, head, candidates, normalise)
         self._draws = draws
 
-    def best(self, state: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    def best(self, state: State, depth: int) -> Best:
         if depth > self._prefix:
             return super().best(state, depth)
         logits = self.table.logits if self.table.whole else self.table.selection.values

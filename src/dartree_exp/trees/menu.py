@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Bool, Float, Float32, Int64, Shaped
 from torch import Tensor
 
-from dartree_exp.interfaces import Block, ConfidenceHead
+from dartree_exp.interfaces import Best, Block, ConfidenceHead, Top
 from dartree_exp.kernels.candidate_select import Selection, candidate_select
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 
 
-def step_log_probs(logits: Tensor) -> Tensor:
+def step_log_probs(logits: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows K"]:
     """Log-softmax over the last axis: logit - log Z, never above 0.
 
     Path scores are thus monotone in floating point; (parent + logit) - log Z, as in the released
@@ -31,8 +32,10 @@ def step_log_probs(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits, dim=-1)
 
 
-def look_up(table: Tensor, place: Tensor) -> Tensor:
-    """Entries `place` (int64 [*R, ...]) of each request's own table [*R, K]."""
+def look_up(
+    table: Shaped[Tensor, "*R K"], place: Int64[Tensor, "*entries"]
+) -> Shaped[Tensor, "*entries"]:
+    """Entries `place` ([*R, ...]) of each request's own table."""
     if table.numel() == table.shape[-1]:  # one request: a plain lookup is the faster operation
         return table.flatten()[place]
     return table.gather(-1, place.flatten(1)).view_as(place)
@@ -78,26 +81,22 @@ class MenuTable:
         )
 
     @cached_property
-    def columns_of(self) -> tuple[Tensor, ...]:
-        """Columns of the candidates by depth, int64 [*R, K] each."""
+    def columns_of(self) -> tuple[Int64[Tensor, "*R K"], ...]:
+        """Columns of the candidates by depth."""
         return self.selection.columns.unbind(-2)
 
     @cached_property
-    def ids(self) -> Tensor:
-        """Target ids of the candidates, int64 [*R, D, K], base order."""
+    def ids(self) -> Int64[Tensor, "*R D K"]:
+        """Target ids of the candidates, base order."""
         return self.column_ids[self.selection.columns]
 
     @cached_property
-    def ids_of(self) -> tuple[Tensor, ...]:
-        """The same by depth, int64 [*R, K] each: indexing a tuple spares builders a tensor
-        operation per depth.
-        """
+    def ids_of(self) -> tuple[Int64[Tensor, "*R K"], ...]:
+        """The same by depth: indexing a tuple spares builders a tensor operation per depth."""
         return self.ids.unbind(-2)
 
-    def base_rows(self, depths: int | None = None) -> Tensor:
-        """Uncorrected log-probabilities of the first `depths` depths: [*R, depths, K], or [*R,
-        depths, Vd] where `whole`.
-        """
+    def base_rows(self, depths: int | None = None) -> Float[Tensor, "*R depths K"]:
+        """Uncorrected log-probabilities of the first `depths` depths; K = Vd where `whole`."""
         if self.whole:
             return step_log_probs(self.logits[..., :depths, :])
         values, log_z = self.selection.values[..., :depths, :], self.selection.logsumexp
@@ -120,7 +119,7 @@ class BlockScorer(ABC):
         self.roots = roots
         self.root = torch.tensor(roots, device=table.logits.device)
 
-    def finite(self) -> Tensor:
+    def finite(self) -> Bool[Tensor, "*R"]:
         return torch.isfinite(self.table.logits.sum((-2, -1), dtype=torch.float64))
 
     def fault(self, request: int) -> str:
@@ -129,8 +128,8 @@ class BlockScorer(ABC):
         bad = int((~logits.isfinite()).sum())
         return f"draft logits: {bad} of {logits.numel()} values are NaN or infinite"
 
-    def confidence(self, tree: DraftTree) -> Tensor:
-        """float32 [*R, N]: how likely each draft is accepted, given that those before it are."""
+    def confidence(self, tree: DraftTree) -> Float32[Tensor, "*R N"]:
+        """How likely each draft is accepted, given that those before it are."""
         assert self.confidence_head is not None
         previous = tree.tokens.gather(-1, tree.parents[..., 1:].clamp(min=0))
         depth = tree.depths[..., 1:].clamp(min=1)
@@ -143,7 +142,13 @@ class BlockScorer(ABC):
         """State of the roots."""
 
     @abstractmethod
-    def advance(self, state: Any, depth: int, parent: Tensor, token: Tensor) -> Any:
+    def advance(
+        self,
+        state: Any,
+        depth: int,
+        parent: Int64[Tensor, "*R M"],
+        token: Int64[Tensor, "*R M"],
+    ) -> Any:
         """See `interfaces.Scorer`."""
 
     @abstractmethod
@@ -151,44 +156,44 @@ class BlockScorer(ABC):
         """See `interfaces.Scorer`."""
 
     @abstractmethod
-    def rows(self, state: Any, depth: int) -> Tensor:
-        """Log-probabilities [*R, N, K] in base order; [*R, N, Vd] in column order where the table
-        is whole.
-        """
+    def rows(self, state: Any, depth: int) -> Float[Tensor, "*R N K"]:
+        """Log-probabilities in base order; in column order where the table is whole."""
 
-    def candidates(self, depth: int) -> Tensor:
+    def candidates(self, depth: int) -> Int64[Tensor, "*R K"]:
         return self.table.ids_of[depth - 1]
 
-    def score(self, state: Any, depth: int) -> Tensor:
+    def score(self, state: Any, depth: int) -> Float[Tensor, "*R N K"]:
         rows = self.rows(state, depth)
         return self.chosen(rows, depth) if self.table.whole else rows
 
-    def chosen(self, rows: Tensor, depth: int) -> Tensor:
-        """The candidates [*R, N, K] of rows [*R, N, Vd] in column order."""
+    def chosen(self, rows: Float[Tensor, "*R N Vd"], depth: int) -> Float[Tensor, "*R N K"]:
+        """The candidates of rows in column order."""
         columns = self.table.columns_of[depth - 1]
         if columns.numel() == columns.shape[-1]:
             return rows[..., columns.flatten()]
         return rows.gather(-1, columns.unsqueeze(-2).expand(*rows.shape[:-1], -1))
 
-    def best(self, state: Any, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    def best(self, state: Any, depth: int) -> Best:
         log_prob, place = self.rows(state, depth).max(dim=-1)
         token, rank = self._at(place, depth)
         return token, log_prob, rank
 
-    def top(self, state: Any, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def top(self, state: Any, depth: int, count: int) -> Top:
         count = min(count, self.table.count)
         log_probs, places, _ = candidate_select(self.rows(state, depth), count)
         tokens, ranks = self._at(places, depth)
         return tokens, log_probs, ranks
 
-    def token(self, place: Tensor, depth: int) -> Tensor:
-        """Target ids of entries `place` (int64 [*R, ...]) of a row of `depth`."""
+    def token(self, place: Int64[Tensor, "*entries"], depth: int) -> Int64[Tensor, "*entries"]:
+        """Target ids of entries `place` ([*R, ...]) of a row of `depth`."""
         if self.table.whole:
             return self.table.column_ids[place]
         return look_up(self.candidates(depth), place)
 
-    def _at(self, place: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """Tokens and ranks of entries `place` (int64 [*R, ...]) of a row.
+    def _at(
+        self, place: Int64[Tensor, "*entries"], depth: int
+    ) -> tuple[Int64[Tensor, "*entries"], Int64[Tensor, "*entries"]]:
+        """Tokens and ranks of entries `place` ([*R, ...]) of a row.
 
         Where the table is whole, a rank is the number of columns ahead: one pass over the row for
         each entry, less than putting the row in order for the few entries that builders ask for.
@@ -205,26 +210,34 @@ class BlockScorer(ABC):
 
 
 class MenuScorer(BlockScorer):
-    """One menu per depth, whatever the path; `menus` are the rows of all depths, [*R, D, K] or [*R,
-    D, Vd]. A state is the number of its nodes.
+    """One menu per depth, whatever the path; `menus` are the rows of all depths. A state is the
+    number of its nodes.
     """
 
     path_dependent = False
 
-    def __init__(self, table: MenuTable, roots: int | tuple[int, ...], menus: Tensor) -> None:
+    def __init__(
+        self, table: MenuTable, roots: int | tuple[int, ...], menus: Float[Tensor, "*R D K"]
+    ) -> None:
         super().__init__(table, roots)
         self._menus = menus.unsqueeze(-2).unbind(-3)  # [*R, 1, K] each
 
     def start(self) -> int:
         return 1
 
-    def rows(self, state: int, depth: int) -> Tensor:
+    def rows(self, state: int, depth: int) -> Float[Tensor, "*R {state} K"]:
         return self._menus[depth - 1].expand(*self.table.requests, state, -1)
 
-    def top(self, state: int, depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def top(self, state: int, depth: int, count: int) -> Top:
         tokens, log_probs, ranks = super().top(1, depth, count)  # one menu serves all parents
         size = (*self.table.requests, state, tokens.shape[-1])
         return tokens.expand(size), log_probs.expand(size), ranks.expand(size)
 
-    def advance(self, state: int, depth: int, parent: Tensor, token: Tensor) -> int:
+    def advance(
+        self,
+        state: int,
+        depth: int,
+        parent: Int64[Tensor, "*R M"],
+        token: Int64[Tensor, "*R M"],
+    ) -> int:
         return parent.shape[-1]

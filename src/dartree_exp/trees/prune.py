@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces import DraftTree
@@ -20,9 +21,8 @@ def check_beta(beta: float) -> None:
         )
 
 
-def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Tensor:
-    """Node indices, int64 [*R, B], of the `budget` best non-root nodes by score + beta * depth,
-    best first.
+def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Int64[Tensor, "*R B"]:
+    """Node indices of the `budget` best non-root nodes by score + beta * depth, best first.
 
     Equal scores go to the smaller index, which is never a descendant. So for beta <= 0 the choice
     is prefix closed, and parents come first, without looking at the parents: no node scores above
@@ -34,9 +34,9 @@ def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Tensor:
     return places + 1
 
 
-def subtree(tree: DraftTree, kept: Tensor) -> DraftTree:
-    """The tree of the root and the nodes `kept` (int64 [*R, B], prefix closed, parents first),
-    numbered in that order. Padding may be kept; it stays padding.
+def subtree(tree: DraftTree, kept: Int64[Tensor, "*R B"]) -> DraftTree:
+    """The tree of the root and the nodes `kept` (prefix closed, parents first), numbered in that
+    order. Padding may be kept; it stays padding.
     """
     nodes = torch.cat([tree.depths[..., :1], kept], -1)  # the root's depth is its index: 0
     numbers = torch.arange(nodes.shape[-1], device=nodes.device).expand_as(nodes)
@@ -65,9 +65,9 @@ def subtree(tree: DraftTree, kept: Tensor) -> DraftTree:
     )
 
 
-def leading(tree: DraftTree, kept: Tensor) -> DraftTree:
-    """The tree of the root and the nodes where `kept` (bool [*R, N], prefix closed) is true, in
-    their order; the tree itself where all are. Reads on the host how many are kept.
+def leading(tree: DraftTree, kept: Bool[Tensor, "*R N"]) -> DraftTree:
+    """The tree of the root and the nodes where `kept` (prefix closed) is true, in their order; the
+    tree itself where all are. Reads on the host how many are kept.
     """
     counts = kept.sum(-1)
     most = int(counts.max())

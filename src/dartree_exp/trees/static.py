@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from dartree_exp.interfaces import Block
@@ -54,7 +55,7 @@ class StaticScorer(MenuScorer):
     def one(self, request: int) -> StaticScorer:
         return StaticScorer(self._conditional.one(request))
 
-    def finite(self) -> Tensor:
+    def finite(self) -> Bool[Tensor, "*R"]:
         return self._conditional.finite()
 
     def fault(self, request: int) -> str:
@@ -77,7 +78,7 @@ class CorrectedMarginals(MarginalScorer):
         super().__init__(replace(block, logits=rows), conditional.roots, candidates, normalise)
         self._conditional = conditional
 
-    def finite(self) -> Tensor:
+    def finite(self) -> Bool[Tensor, "*R"]:
         return self._conditional.finite()
 
     def fault(self, request: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces import Accepted, DraftTree, Draws
@@ -26,7 +27,11 @@ class ExactMatch:
     proposals: tuple[str, ...] = ("best", "sampled", "distinct")
 
     def __call__(
-        self, tree: DraftTree, logits: Tensor, draws: Draws, healthy: Tensor | None = None
+        self,
+        tree: DraftTree,
+        logits: Float[Tensor, "R n V"],
+        draws: Draws,
+        healthy: Bool[Tensor, " R"] | None = None,
     ) -> Accepted:
         """See `interfaces.Verifier`.
 
@@ -63,10 +68,10 @@ class ExactMatch:
         self,
         request: int,
         fields: Sequence[list[int]],
-        logits: Tensor,
+        logits: Float[Tensor, "n V"],
         draws: Draws,
     ) -> Found:
-        """The walk of one request over logits [1+N, V] that the host can read. fields: tokens,
+        """The walk of one request over logits that the host can read. fields: tokens,
         parents and depths of its nodes.
         """
         tokens, parents, depths = fields
@@ -79,7 +84,12 @@ class ExactMatch:
         return path, [tokens[node] for node in path[1:]], bonus
 
     def _fetch(
-        self, tree: DraftTree, ids: Tensor, logits: Tensor, draws: Draws, healthy: Tensor
+        self,
+        tree: DraftTree,
+        ids: Int64[Tensor, "R 3 n"],
+        logits: Float[Tensor, "R n V"],
+        draws: Draws,
+        healthy: Bool[Tensor, " R"],
     ) -> tuple[list[Found], list[bool]]:
         """The same for all requests of another device, by one transfer."""
         n = ids.shape[-1]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 # one threshold for every caller; below it the draw is an argmax (pitfalls: two thresholds disagree)
@@ -51,9 +52,9 @@ class Sampler:
     def greedy(self) -> bool:
         return self.temperature < GREEDY_EPS
 
-    def kept(self, logits: Tensor) -> Tensor:
-        """bool [..., V]: tokens that survive top-k, then top-p, of `logits` [..., V] after
-        temperature (ties at the k-th stay).
+    def kept(self, logits: Float[Tensor, "*rows V"]) -> Bool[Tensor, "*rows V"]:
+        """Tokens that survive top-k, then top-p, of `logits` after temperature (ties at the k-th
+        stay).
         """
         keep = torch.ones_like(logits, dtype=torch.bool)
         if 0 < self.top_k < logits.shape[-1]:
@@ -66,8 +67,8 @@ class Sampler:
             keep = keep & torch.zeros_like(keep).scatter(-1, order, nucleus)
         return keep
 
-    def noise(self, position: int, size: int, stream: int = 0) -> np.ndarray:
-        """float64 [size] Gumbel noise of an absolute position; entry i belongs to token id i,
+    def noise(self, position: int, size: int, stream: int = 0) -> Float64[np.ndarray, " {size}"]:
+        """Gumbel noise of an absolute position; entry i belongs to token id i,
         whatever `size` is.
 
         stream: 0 is the target's; others are independent of it.
@@ -80,9 +81,9 @@ class Sampler:
         )  # exactly 0 would give infinite noise
         return -np.log(-np.log1p(-uniform))
 
-    def scores(self, logits: Tensor, position: int) -> Tensor:
-        """float64 [V] deciding score before filtering: logits (greedy), else logits / T + g (= log
-        p + g + constant).
+    def scores(self, logits: Float[Tensor, " V"], position: int) -> Float64[Tensor, " V"]:
+        """The deciding score before filtering: logits (greedy), else logits / T + g (= log p + g +
+        constant).
         """
         logits = logits.double()
         if self.greedy:
@@ -90,12 +91,8 @@ class Sampler:
         noise = torch.from_numpy(self.noise(position, logits.numel())).to(logits.device)
         return logits / self.temperature + noise
 
-    def choose(self, logits: Tensor, position: int) -> int:
-        """The target's token at an absolute position.
-
-        Args:
-            logits: [V], any float dtype. position: absolute position of the predicted token.
-        """
+    def choose(self, logits: Float[Tensor, " V"], position: int) -> int:
+        """The target's token at an absolute position, that of the predicted token."""
         if self.greedy:
             return int(logits.argmax())
         logits = logits.double()
@@ -131,13 +128,13 @@ class RoundDraws:
     def where(self, request: int) -> str:
         return f"round {self._index}, sample {self._samplers[request].sample_id!r}"
 
-    def draft(self, logits: Tensor, depth: int) -> Tensor:
+    def draft(self, logits: Float[Tensor, "*R K"], depth: int) -> Int64[Tensor, "*R"]:
         if self._samplers[0].greedy:
             return logits.argmax(-1)
         noise = self._noise(logits, lambda r: (self.start[r], depth))
         return (logits.double() / self._samplers[0].temperature + noise).argmax(-1)
 
-    def target_noise(self, depth: int, size: int) -> Tensor:
+    def target_noise(self, depth: int, size: int) -> Float64[Tensor, "R {size}"]:
         rows = np.zeros((len(self.start), size))
         for r, sampler in enumerate(self._samplers):
             if not sampler.greedy:
@@ -147,10 +144,12 @@ class RoundDraws:
                 rows[r] = self._drawn[place]
         return torch.from_numpy(rows)
 
-    def target(self, request: int, logits: Tensor, depth: int) -> int:
+    def target(self, request: int, logits: Float[Tensor, " V"], depth: int) -> int:
         return self._samplers[request].choose(logits, self.start[request] + depth)
 
-    def target_rows(self, logits: Tensor, depths: Tensor, deepest: int) -> Tensor:
+    def target_rows(
+        self, logits: Float[Tensor, "R n V"], depths: Int64[Tensor, "R n"], deepest: int
+    ) -> Int64[Tensor, "R n"]:
         first = self._samplers[0]
         if first.greedy:
             return logits.argmax(-1)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.heads.config import GRUHeadConfig
-from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.heads.head import Codes, Head, Places, Slots, State, Tokens
 from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
 from dartree_exp.interfaces import Block
 
@@ -30,14 +31,14 @@ class PrefixGRU(nn.Module):
         for weight in self.parameters():
             nn.init.uniform_(weight, -(width**-0.5), width**-0.5)
 
-    def read(self, inputs: Tensor) -> Tensor:
-        """Input part [..., 3G] of the gates for inputs [..., H]; it needs no state, so whole blocks
-        go at once.
-        """
+    def read(self, inputs: Float[Tensor, "*tokens H"]) -> Float[Tensor, "*tokens gates"]:
+        """Input part of the three gates; it needs no state, so whole blocks go at once."""
         return F.linear(inputs, self.weight_ih_l0)
 
-    def step(self, read: Tensor, state: Tensor) -> Tensor:
-        """Next state [N, G] from `read` [N, 3G] and state [N, G]."""
+    def step(
+        self, read: Float[Tensor, "N gates"], state: Float[Tensor, "N G"]
+    ) -> Float[Tensor, "N G"]:
+        """Next state from what `read` gives and the state."""
         # Few calls: both sigmoid gates in one, splits, fused multiply-adds. A depth of a draft tree
         # has a dozen rows, so that on a CPU call overhead is half of this function.
         width = state.shape[-1]
@@ -52,8 +53,8 @@ class PrefixGRU(nn.Module):
 class GRUTables:
     """Per-round tables of the GRU head."""
 
-    slots: tuple[Tensor, ...]  # per depth [*R, E], the slot part of the split projection
-    state_weight: Tensor  # [E, G], contiguous: the state part
+    slots: tuple[Float[Tensor, "*R E"], ...]  # per depth, the slot part of the split projection
+    state_weight: Float[Tensor, "E G"]  # contiguous: the state part
     output: OutputRows
 
 
@@ -110,11 +111,13 @@ class GRUHead(Head):
         )
 
     @torch.no_grad()
-    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> Self:
-        """Use the target's embedding table [V, H]; returns self. Bind again after the head's
-        weights changed.
+    def bind(
+        self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
+    ) -> Self:
+        """Use the target's embedding table; returns self. Bind again after the head's weights
+        changed.
 
-        vocab_ids: int64 [Vd], the only ids that `advance` will be given. W_ih times their
+        vocab_ids: the only ids that `advance` will be given. W_ih times their
         embeddings is then tabulated ([Vd, 3G]), since on one CPU core that product is two thirds of
         a depth's GRU step (0.3 of 0.5 ms, 12 nodes). A whole vocabulary is not tabulated: 0.9 GB on
         Qwen3-8B, where a GPU does not notice the product.
@@ -140,12 +143,12 @@ class GRUHead(Head):
             self._drafted = self.output[vocab_ids]
         return self
 
-    def start(self, roots: int | tuple[int, ...]) -> Tensor:
+    def start(self, roots: int | tuple[int, ...]) -> State:
         roots = (roots,) if isinstance(roots, int) else roots
         reads = [self._read_root(root) for root in roots]
         return self.prefix_gru.step(torch.cat(reads), self._zero_state(len(reads)))
 
-    def prepare(self, block: Block, candidate_ids: Tensor) -> GRUTables:
+    def prepare(self, block: Block, candidate_ids: Int64[Tensor, "*R D K"]) -> GRUTables:
         slots = F.linear(block.hidden.to(self.output.dtype), self._w_slot)
         return GRUTables(
             slots.unbind(-2),
@@ -153,7 +156,7 @@ class GRUHead(Head):
             OutputRows.of(self.output, candidate_ids, self._drafted),
         )
 
-    def correction(self, prepared: GRUTables, state: Tensor, depth: int) -> Tensor:
+    def correction(self, prepared: GRUTables, state: State, depth: int) -> Float[Tensor, "N K"]:
         if depth <= self.pure_draft_prefix_len:
             return state.new_zeros(state.shape[0], prepared.output.count)
         slot = for_rows(prepared.slots[depth - 1], state.shape[0])
@@ -161,18 +164,21 @@ class GRUHead(Head):
         return prepared.output.product(code, depth)
 
     def advance(
-        self, prepared: GRUTables, state: Tensor, depth: int, parent: Tensor, token: Tensor
-    ) -> Tensor:
+        self,
+        prepared: GRUTables,
+        state: State,
+        depth: int,
+        parent: Int64[Tensor, " M"],
+        token: Int64[Tensor, " M"],
+    ) -> Float[Tensor, "M S"]:
         if self._table is None:
             return self.prefix_gru.step(self._read(token), state.index_select(0, parent))
         rows, place = self._table
         read = rows.index_select(0, place.index_select(0, token))
         return self.prefix_gru.step(read, state.index_select(0, parent))
 
-    def states(self, token_embeds: Tensor) -> Tensor:
-        """States [n, D, G] of teacher tokens: entry j has read y_0 (the anchor) .. y_j.
-        token_embeds: [n, D, H].
-        """
+    def states(self, token_embeds: Float[Tensor, "n D H"]) -> Float[Tensor, "n D G"]:
+        """States of teacher tokens: entry j has read y_0 (the anchor) .. y_j."""
         read = self.prefix_gru.read(token_embeds)
         state = read.new_zeros(read.shape[0], self._w_state.shape[1])
         states = []
@@ -181,7 +187,7 @@ class GRUHead(Head):
             states.append(state)
         return torch.stack(states, dim=1)
 
-    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+    def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:
         states = self.states(self._embedded(tokens))
         depth = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
         if slots is not None:
@@ -221,10 +227,10 @@ class GRUHead(Head):
             return self._table[0][self._table[1][token]]
         return self._read(token)  # the target may say what the drafter never does
 
-    def _read(self, token: Tensor) -> Tensor:
+    def _read(self, token: Int64[Tensor, "*tokens"]) -> Float[Tensor, "*tokens gates"]:
         return self.prefix_gru.read(self._embedded(token))
 
-    def _embedded(self, token: Tensor) -> Tensor:
+    def _embedded(self, token: Int64[Tensor, "*tokens"]) -> Float[Tensor, "*tokens H"]:
         if not self._embed:
             raise RuntimeError(
                 "GRUHead: call bind(embed_weight) with the target's embedding table first"

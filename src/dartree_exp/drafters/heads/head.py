@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.heads.config import HeadConfig
@@ -17,6 +18,15 @@ from dartree_exp.drafters.heads.spec import HEADS
 
 if TYPE_CHECKING:
     from dartree_exp.drafters.heads.confidence import ConfidenceHead
+
+
+# Nodes of all requests below each other, and what each has read.
+State = Float[Tensor, "N S"]
+# Teacher-forced blocks: hidden states of drafting slots, ids y_0 (the root) .. y_{D-1}, slots.
+Slots = Float[Tensor, "n _ H"]
+Tokens = Int64[Tensor, "n D"]
+Places = Int64[Tensor, "n _"]
+Codes = Float[Tensor, "n _ E"]
 
 
 class Head(nn.Module, ABC):
@@ -47,26 +57,27 @@ class Head(nn.Module, ABC):
         """[V, E]."""
 
     @abstractmethod
-    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> Self:
-        """Tell it the target's embedding table [V, H] and the ids int64 [Vd] it will draft; returns
-        self.
-        """
+    def bind(
+        self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
+    ) -> Self:
+        """Tell it the target's embedding table and the ids it will draft; returns self."""
 
     @abstractmethod
-    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
-        """Codes [n, R, E] of teacher-forced blocks, zero at depths that are not corrected.
+    def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:
+        """Codes of teacher-forced blocks, zero at depths that are not corrected.
 
-        hidden: [n, R, H], drafting slots only (slot j predicts depth j + 1, in both layouts), at
-        slots int64 [n, R]; all D of them for slots = None or `reads_block`. tokens: int64 [n, D],
-        y_0 (the root) .. y_{D-1}.
+        hidden: drafting slots only (slot j predicts depth j + 1, in both layouts), at `slots`; all
+        D of them for slots = None or `reads_block`.
         """
 
     def init_training(self) -> None:
         """Set the weights that training starts from; a fresh head's own unless overridden."""
 
-    def forward(self, hidden: Tensor, tokens: Tensor, columns: Tensor | None = None) -> Tensor:
-        """Corrections [n, D, V] (or of int64 target ids `columns`) to add to the base logits of the
-        same slots.
+    def forward(
+        self, hidden: Slots, tokens: Tokens, columns: Int64[Tensor, " columns"] | None = None
+    ) -> Float[Tensor, "n D _"]:
+        """Corrections (of target ids `columns`, if given) to add to the base logits of the same
+        slots.
         """
         rows = self.output if columns is None else self.output[columns]
         return F.linear(self.codes(hidden, tokens), rows)

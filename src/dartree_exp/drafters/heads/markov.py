@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.heads.config import MarkovHeadConfig
-from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.heads.head import Codes, Head, Places, Slots, State, Tokens
 from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
 from dartree_exp.interfaces import Block
 
@@ -59,26 +60,33 @@ class MarkovHead(Head):
         return cls(hidden_size, vocab_size, config.markov_rank, output_size)
 
     @torch.no_grad()
-    def bind(self, embed_weight: Tensor, vocab_ids: Tensor | None = None) -> Self:
+    def bind(
+        self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
+    ) -> Self:
         """As `GRUHead.bind`; the target's embedding table is not read."""
         self._drafted = None if vocab_ids is None else self.output[vocab_ids]
         return self
 
-    def start(self, roots: int | tuple[int, ...]) -> Tensor:
+    def start(self, roots: int | tuple[int, ...]) -> State:
         return self.markov_w1.weight[[roots] if isinstance(roots, int) else list(roots)]
 
-    def prepare(self, block: Block, candidate_ids: Tensor) -> OutputRows:
+    def prepare(self, block: Block, candidate_ids: Int64[Tensor, "*R D K"]) -> OutputRows:
         return OutputRows.of(self.output, candidate_ids, self._drafted)
 
-    def correction(self, prepared: OutputRows, state: Tensor, depth: int) -> Tensor:
+    def correction(self, prepared: OutputRows, state: State, depth: int) -> Float[Tensor, "N K"]:
         return prepared.product(state, depth)
 
     def advance(
-        self, prepared: object, state: Tensor, depth: int, parent: Tensor, token: Tensor
-    ) -> Tensor:
+        self,
+        prepared: object,
+        state: State,
+        depth: int,
+        parent: Int64[Tensor, " M"],
+        token: Int64[Tensor, " M"],
+    ) -> Float[Tensor, "M S"]:
         return self.markov_w1.weight.index_select(0, token)
 
-    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+    def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:
         return self.markov_w1(tokens if slots is None else tokens.gather(1, slots))
 
     @torch.no_grad()
@@ -106,8 +114,8 @@ class MarkovHead(Head):
 class GateTables:
     """Per-round tables of the gated head."""
 
-    slots: tuple[Tensor, ...]  # per depth [*R, r], the hidden part of the gate, bias included
-    weight: Tensor  # [r, r], its other part, transposed
+    slots: tuple[Float[Tensor, "*R r"], ...]  # per depth, the hidden part of the gate with its bias
+    weight: Float[Tensor, "r r"]  # its other part, transposed
     output: OutputRows
 
 
@@ -127,19 +135,23 @@ class GatedMarkovHead(MarkovHead):
         super().init_training()
         _init_projection(self.gate_proj)
 
-    def prepare(self, block: Block, candidate_ids: Tensor) -> GateTables:  # type: ignore[override]
+    def prepare(  # type: ignore[override]
+        self, block: Block, candidate_ids: Int64[Tensor, "*R D K"]
+    ) -> GateTables:
         for_hidden, for_token = self.gate_proj.weight.split([self.hidden_size, self.rank], dim=1)
         slots = F.linear(block.hidden.to(for_hidden.dtype), for_hidden, self.gate_proj.bias)
         return GateTables(
             slots.unbind(-2), for_token.t().contiguous(), super().prepare(block, candidate_ids)
         )
 
-    def correction(self, prepared: GateTables, state: Tensor, depth: int) -> Tensor:  # type: ignore[override]
+    def correction(  # type: ignore[override]
+        self, prepared: GateTables, state: State, depth: int
+    ) -> Float[Tensor, "N K"]:
         slot = for_rows(prepared.slots[depth - 1], state.shape[0])
         gate = torch.sigmoid(torch.addmm(slot, state, prepared.weight))
         return prepared.output.product(gate * state, depth)
 
-    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+    def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:
         e = super().codes(hidden, tokens, slots)
         return (
             torch.sigmoid(self.gate_proj(torch.cat([hidden.to(e.dtype), e], dim=-1)).to(e.dtype))
@@ -153,10 +165,10 @@ class RecurrentTables:
     output.
     """
 
-    update_slots: tuple[Tensor, ...]  # per depth [*R, 2r], hidden part, bias included
-    update_weight: Tensor  # [2r, 2r], state part, transposed
-    output_slots: tuple[Tensor, ...]  # per depth [*R, r]
-    output_weight: Tensor  # [2r, r]
+    update_slots: tuple[Float[Tensor, "*R S"], ...]  # per depth, hidden part, bias included; S = 2r
+    update_weight: Float[Tensor, "S S"]  # state part, transposed
+    output_slots: tuple[Float[Tensor, "*R r"], ...]  # per depth
+    output_weight: Float[Tensor, "S r"]
     output: OutputRows
 
 
@@ -185,10 +197,12 @@ class RecurrentMarkovHead(MarkovHead):
         nn.init.zeros_(self.output)
         nn.init.normal_(self.joint_proj.weight[:, self.rank : 2 * self.rank], std=0.5)
 
-    def start(self, roots: int | tuple[int, ...]) -> Tensor:
+    def start(self, roots: int | tuple[int, ...]) -> State:
         return F.pad(super().start(roots), (self.rank, 0))
 
-    def prepare(self, block: Block, candidate_ids: Tensor) -> RecurrentTables:  # type: ignore[override]
+    def prepare(  # type: ignore[override]
+        self, block: Block, candidate_ids: Int64[Tensor, "*R D K"]
+    ) -> RecurrentTables:
         for_state, for_hidden = self.joint_proj.weight.split(
             [2 * self.rank, self.hidden_size], dim=1
         )
@@ -204,26 +218,28 @@ class RecurrentMarkovHead(MarkovHead):
             rows,
         )
 
-    def correction(self, prepared: RecurrentTables, state: Tensor, depth: int) -> Tensor:  # type: ignore[override]
+    def correction(  # type: ignore[override]
+        self, prepared: RecurrentTables, state: State, depth: int
+    ) -> Float[Tensor, "N K"]:
         slot = for_rows(prepared.output_slots[depth - 1], state.shape[0])
         out = torch.addmm(slot, state, prepared.output_weight)
         return prepared.output.product(out.tanh_(), depth)
 
     def advance(  # type: ignore[override]
-        self, prepared: RecurrentTables, state: Tensor, depth: int, parent: Tensor, token: Tensor
-    ) -> Tensor:
+        self,
+        prepared: RecurrentTables,
+        state: State,
+        depth: int,
+        parent: Int64[Tensor, " M"],
+        token: Int64[Tensor, " M"],
+    ) -> Float[Tensor, "M S"]:
         state = state.index_select(0, parent)
         slot = for_rows(prepared.update_slots[depth - 1], state.shape[0])
         update = torch.addmm(slot, state, prepared.update_weight)
-        return torch.cat(
-            [
-                self._step(update, state[:, : self.rank]),
-                super().advance(None, state, depth, parent, token),
-            ],
-            1,
-        )
+        e = self.markov_w1.weight.index_select(0, token)
+        return torch.cat([self._step(update, state[:, : self.rank]), e], 1)
 
-    def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
+    def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:
         e = super().codes(hidden, tokens)
         for_path, for_slot = self.joint_proj.weight.split(
             [self.rank, self.rank + self.hidden_size], dim=1
@@ -242,8 +258,10 @@ class RecurrentMarkovHead(MarkovHead):
             block if slots is None else block.gather(1, slots[..., None].expand(-1, -1, self.rank))
         )
 
-    def _step(self, joint: Tensor, state: Tensor) -> Tensor:
-        """s' [N, r] from the first 2r columns of the joint projection and s [N, r]."""
+    def _step(
+        self, joint: Float[Tensor, "N columns"], state: Float[Tensor, "N r"]
+    ) -> Float[Tensor, "N r"]:
+        """s' from the first 2r columns of the joint projection and s."""
         gate, candidate = joint[:, : self.rank], joint[:, self.rank : 2 * self.rank]
         return torch.lerp(torch.tanh(candidate), state, torch.sigmoid(gate))
 

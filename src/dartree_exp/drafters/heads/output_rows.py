@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 
-def for_rows(slot: Tensor, rows: int) -> Tensor:
-    """A slot's vector [*R, E] for each of its request's rows: [rows, E], or [E] or [1, E] of one
-    request, which broadcasts.
+def for_rows(slot: Float[Tensor, "*R E"], rows: int) -> Float[Tensor, "*_ E"]:
+    """A slot's vector for each of its request's rows: [rows, E], or [E] or [1, E] of one request,
+    which broadcasts.
     """
     if slot.dim() == 1 or slot.shape[0] == 1:
         return slot
@@ -24,15 +25,18 @@ def for_rows(slot: Tensor, rows: int) -> Tensor:
 class OutputRows:
     """One round's output rows, gathered where copying them pays."""
 
-    weight: Tensor  # [V, E]
-    candidate_ids: Tensor  # int64 [*R, D, K]
-    rows: tuple[Tensor, ...] | None  # per depth [K, E] or [R, K, E]; None: K too large to copy them
+    weight: Float[Tensor, "V E"]
+    candidate_ids: Int64[Tensor, "*R D K"]
+    rows: tuple[Float[Tensor, "*_ K E"], ...] | None  # per depth; None: K too large to copy them
 
     @classmethod
-    def of(cls, weight: Tensor, candidate_ids: Tensor, drafted: Tensor | None = None) -> OutputRows:
-        """candidate_ids: target ids, int64 [*R, D, K]. drafted: [Vd, E], the rows of a restricted
-        draft vocabulary.
-        """
+    def of(
+        cls,
+        weight: Float[Tensor, "V E"],
+        candidate_ids: Int64[Tensor, "*R D K"],
+        drafted: Float[Tensor, "Vd E"] | None = None,
+    ) -> OutputRows:
+        """candidate_ids: target ids. drafted: the rows of a restricted draft vocabulary."""
         if candidate_ids.dim() == 3 and candidate_ids.shape[0] == 1:
             candidate_ids = candidate_ids[0]
         depths, count = candidate_ids.shape[-2:]
@@ -58,10 +62,8 @@ class OutputRows:
         """K."""
         return self.candidate_ids.shape[-1]
 
-    def product(self, codes: Tensor, depth: int) -> Tensor:
-        """[N, K] for codes [N, E] of the parents of `depth`, those of all requests below each
-        other.
-        """
+    def product(self, codes: Float[Tensor, "N E"], depth: int) -> Float[Tensor, "N K"]:
+        """For codes of the parents of `depth`, those of all requests below each other."""
         if self.rows is None:
             ids = self.candidate_ids[..., depth - 1, :]
             scores = F.linear(codes, self.weight)

@@ -135,7 +135,7 @@ class _Log(ProgressLine):
         self._folder, self._trainer, self._config = folder, trainer, config
         self._of_steps = s.steps is not None
         super().__init__(
-            s.steps if s.steps is not None else round(60 * (s.minutes or 0)),
+            s.steps if s.steps is not None else max(1, int(60 * (s.minutes or 0))),
             Console(),
             self._units(),
             s.stage if s.stage == "backbone" else f"{s.stage} {s.head}",
@@ -210,4 +210,4 @@ class _Log(ProgressLine):
         self._tracker.log_row({"train/index": row["step"], **numbers, **by_slot})
 
     def _units(self) -> int:
-        return self._trainer.number if self._of_steps else round(self._trainer.seconds)
+        return self._trainer.number if self._of_steps else int(self._trainer.seconds)

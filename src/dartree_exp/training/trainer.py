@@ -31,7 +31,7 @@ from dartree_exp.training.model import (
 from dartree_exp.training.objective import objective_of
 from dartree_exp.training.provenance import with_machine
 from dartree_exp.training.settings import block_at, lr_at, to_json
-from dartree_exp.training.start import Start, read_start
+from dartree_exp.training.start import read_start
 from dartree_exp.training.state import (
     load_state,
     optimizer_tensors,
@@ -80,26 +80,23 @@ class Trainer:
         self.number, self.seconds, self.blocks = 0, 0.0, 0
         self.machines: list[dict] | None = with_machine([])
         self.running: dict[str, float] = {}
-        saved = load_state(folder)
-        if saved is None:
-            start = Start({}, None)
-            if s.init is not None:
-                start = read_start(Path(s.init).expanduser(), s, self.taps, self.vocabulary.ids)
-            scale = feature_scale(self.held) if start.scale is None else start.scale
-        elif saved[1].get("data") not in (None, record):
+        saved, start = load_state(folder), None
+        if saved is None and s.init is not None:
+            start = read_start(Path(s.init).expanduser(), s, self.taps, self.vocabulary.ids)
+        if saved is not None and saved[1].get("data") not in (None, record):
             raise InputError(
                 f"{folder}: the checkpoint was trained on other features than {features}"
             )
-        else:
-            scale = saved[0]["model"]["feature_scale"]
+        scale = saved[0]["model"]["feature_scale"] if saved else start and start.scale
+        if scale is None:
+            scale = feature_scale(self.held)
         self.model: DraftModel = build_model(target, s, self.taps, scale)
         where = folder if saved else f"training.init={s.init}"
         try:
             if saved:
                 self.model.load_state_dict(saved[0]["model"])
-            else:
-                fresh = self.model.state_dict()
-                self.model.load_state_dict({**fresh, **start.under(scale)} if s.init else fresh)
+            elif start:
+                self.model.load_state_dict({**self.model.state_dict(), **start.under(scale)})
         except (RuntimeError, KeyError) as error:  # tensors that are missing or of other sizes
             raise InputError(
                 f"{where}: weights of other sizes than these settings ({first_line(error)[:200]})"

@@ -79,9 +79,9 @@ def greedy(target: Target, prompts: Tensor, cap: int, eos: Collection[int]) -> l
     rows = list(range(len(prompts)))
     read = prompts.to(target.device)
     for step in range(cap):
-        held = {} if cache is None else {target._cache_keyword: cache}
+        held = {} if cache is None else {"cache": cache}
         output = model(input_ids=read, use_cache=True, logits_to_keep=1, **held)
-        cache = output[target._cache_keyword]
+        cache = output["cache"]
         chosen = output.logits[:, -1].argmax(-1)
         for row, token in zip(rows, chosen.tolist(), strict=True):
             if not answers[row] or answers[row][-1] not in eos:

@@ -1,7 +1,6 @@
 """One preallocated key/value cache per target, rewindable to any ancestor-closed set of rows.
 
-This is the only module that touches a cache class of transformers. Both generations of its
-interface are served (the `cache` / `past_key_values` rename of 5.24 is handled by `target.py`).
+This is the only module that touches a cache class of transformers.
 """
 
 from __future__ import annotations
@@ -52,18 +51,14 @@ class _Layer(CacheLayerMixin):
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
-        # Before 5.24 the argument was the tensor of cache positions.
-        new = query_length if isinstance(query_length, int) else query_length.shape[0]
-        return self.length + new, 0
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
         return self.length
 
     def get_max_length(self) -> int:
         return self.keys.shape[-2]
-
-    get_max_cache_shape = get_max_length  # the name before 5.24
 
 
 class TargetCache:

@@ -4,7 +4,6 @@ new_cache).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,9 +74,6 @@ class Target:
         self._head_dim = int(
             getattr(config, "head_dim", None) or self.hidden_size // config.num_attention_heads
         )
-        # transformers 5.24 renamed the keyword; the old one warns there and is the only one before.
-        known = inspect.signature(self._backbone.forward).parameters
-        self._cache_keyword = "cache" if "cache" in known else "past_key_values"
         self._tapped: dict[int, Tensor] | None = None
         self._hooked: set[int] = set()
         self._row_invariant = False
@@ -243,7 +239,6 @@ class Target:
         cache: TargetCache,
         taps: Sequence[int],
     ) -> Read:
-        arguments = {self._cache_keyword: cache.library}
         self._hook(taps)
         self._tapped = {} if taps else None
         try:
@@ -252,7 +247,7 @@ class Target:
                 attention_mask=mask,
                 position_ids=positions,
                 use_cache=True,
-                **arguments,
+                cache=cache.library,
             )
             features = (
                 torch.cat([self._tapped[i] for i in taps], dim=-1)

@@ -23,6 +23,7 @@ from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.scorer import make_scorer
+from dartree_exp.trees.spec import SCORERS
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.spec import VERIFIERS
 from dartree_exp.verify.stopping import StopRule
@@ -36,7 +37,9 @@ def load_parts(config: Config) -> tuple[Target, Method]:
     target = load_target(config.model, config.engine)
     if config.method == "ar":
         bare = replace(config.tree, name="chain", scoring="marginal", budget=0)
-        return target, make_method(bare, config.budget, NoDrafter(target))
+        return target, make_method(
+            bare, config.budget, NoDrafter(target), engine=config.engine.name
+        )
     drafter = load_drafter(config.drafter, target)
     parts = config.verify.name, config.engine.name
     return target, make_method(config.tree, config.budget, drafter, *parts)
@@ -55,7 +58,7 @@ def make_method(
     """
     scoring = tree.scoring
     assert scoring is not None  # load_config fills it in
-    if scoring != "marginal" and drafter.head is None:
+    if SCORERS[scoring].corrects and drafter.head is None:
         raise ConfigError(
             f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed "
             "here: marginal"

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tree_support import drafter, scorer
 
+from dartree_exp.errors import ConfigError
 from dartree_exp.trees.menu import MenuTable, step_log_probs
 from dartree_exp.trees.scorer import make_scorer
 
@@ -153,7 +154,7 @@ def test_refusals():
     block, head = drafter(0, 2, 5)
     with pytest.raises(ValueError, match="correction head"):
         make_scorer("conditional", block, None, 0, candidates=3, normalise="vocab")
-    with pytest.raises(ValueError, match="unknown scoring"):
+    with pytest.raises(ConfigError, match=r"tree\.scoring=markov: must be one of marginal, static"):
         make_scorer("markov", block, head, 0, candidates=3, normalise="vocab")
     with pytest.raises(ValueError, match="unknown normalisation"):
         MenuTable(block, 3, "softmax")

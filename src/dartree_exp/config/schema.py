@@ -13,7 +13,7 @@ from dartree_exp.config.knob import knob
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
 from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.engines.spec import ENGINES
-from dartree_exp.trees.spec import SCORERS, TREES
+from dartree_exp.trees.spec import CHILD_ORDERS, NORMALISATIONS, SCORERS, TREES
 from dartree_exp.verify.spec import VERIFIERS
 
 OBJECTIVES = (
@@ -91,12 +91,12 @@ class TreeConfig:
     )
     children: int | None = knob("most children per parent; null: as many as candidates", low=1)
     child_order: str = knob(
-        "which children come first: by base or by corrected score", allowed=("base", "corrected")
+        "which children come first: by base or by corrected score", allowed=CHILD_ORDERS
     )
     normalise: str = knob(
         "what scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected depths, "
         "else the candidates",
-        allowed=("candidates", "vocab", "vocab_on_prefix"),
+        allowed=NORMALISATIONS,
     )
     narrow_by_budget: bool = knob(
         "a budget below K also limits children and width (released DARTree)"

@@ -10,7 +10,7 @@ from typing import Self
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dartree_exp.trees.spec import TreeSettings
+from dartree_exp.trees.spec import CHILD_ORDERS, TreeSettings
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Children:
     narrow_by_budget: bool = False
 
     def __post_init__(self) -> None:
-        if self.order not in ("base", "corrected"):
-            raise ValueError(f"child order {self.order!r}: base or corrected")
+        if self.order not in CHILD_ORDERS:
+            raise ValueError(f"child order {self.order!r}: {' or '.join(CHILD_ORDERS)}")
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"children = {self.limit}: a parent needs at least one")
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces import Best, Block, CorrectionHead, Draws
-from dartree_exp.trees.menu import BlockScorer, MenuTable, step_log_probs
+from dartree_exp.trees.menu import BlockScorer, MenuTable, Scoring, step_log_probs
 
 State = Float[Tensor, "nodes S"]
 
@@ -25,6 +25,14 @@ class ConditionalScorer(BlockScorer):
     """
 
     path_dependent = True
+
+    @classmethod
+    def of_round(
+        cls, block: Block, roots: int | tuple[int, ...], head: CorrectionHead, how: Scoring
+    ) -> ConditionalScorer:
+        if how.draws is not None:
+            return ReleasedScorer(block, roots, head, how.count, how.normalise, how.draws)
+        return ConditionalScorer(block, roots, head, how.count, how.normalise)
 
     def __init__(
         self,

@@ -5,11 +5,17 @@ DDTree).
 from __future__ import annotations
 
 from dartree_exp.interfaces import Block
-from dartree_exp.trees.menu import MenuScorer, MenuTable
+from dartree_exp.trees.menu import MenuScorer, MenuTable, Scoring
 
 
 class MarginalScorer(MenuScorer):
     """Base logits, no correction: all depths count as uncorrected for `normalise`."""
+
+    @classmethod
+    def of_round(
+        cls, block: Block, roots: int | tuple[int, ...], head: object, how: Scoring
+    ) -> MarginalScorer:
+        return MarginalScorer(block, roots, how.count, how.normalise)
 
     def __init__(
         self, block: Block, roots: int | tuple[int, ...], candidates: int | str, normalise: str

@@ -5,6 +5,7 @@ block share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,32 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, Shaped
 from torch import Tensor
 
-from dartree_exp.interfaces import Best, Block, ConfidenceHead, Top
+from dartree_exp.interfaces import Best, Block, ConfidenceHead, Draws, Top
 from dartree_exp.kernels.candidate_select import Selection, candidate_select
+from dartree_exp.trees.spec import NORMALISATIONS
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import DraftTree
 
-NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
+
+@dataclass(frozen=True)
+class Scoring:
+    """What a scorer makes of a block.
+
+    candidates: K, or "all". normalise: what log Z runs over, see `MenuTable`. menu: DDTree's
+    K = min(B, V) best of each depth's scored row; replaces `candidates`, and a static chain then
+    runs over the whole draft vocabulary. draws: conditional only, how a chain drafts its
+    uncorrected depths; None: their best.
+    """
+
+    candidates: int | str
+    normalise: str
+    menu: int | None = None
+    draws: Draws | None = None
+
+    @property
+    def count(self) -> int | str:
+        return self.menu or self.candidates
 
 
 def step_log_probs(logits: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows K"]:

@@ -85,12 +85,17 @@ class TreeSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSpec(Spec):
-    """A scorer. corrects: it needs a correction head."""
+    """A scorer. corrects: it needs a correction head.
+
+    `target.of_round(block, roots, head, how)` makes it; how: a `menu.Scoring`.
+    """
 
     reads: tuple[str, ...] = ("candidates", "normalise", "candidates_follow_budget")
     corrects: bool = True
 
 
+NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
+CHILD_ORDERS = ("base", "corrected")
 ALWAYS_FREE = ("budget", "depth")
 EVERY_TREE = ("scoring", *ALWAYS_FREE)
 """Knobs that are read whatever the tree."""

@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from dartree_exp.interfaces import Block
+from dartree_exp.interfaces import Block, CorrectionHead
 from dartree_exp.trees.conditional import ConditionalScorer
 from dartree_exp.trees.marginal import MarginalScorer
-from dartree_exp.trees.menu import MenuScorer
+from dartree_exp.trees.menu import MenuScorer, Scoring
 
 
 def along_chain(
@@ -44,6 +44,15 @@ class StaticScorer(MenuScorer):
     The candidates stay those of the base logits; with candidates=all the menus are the whole
     corrected rows.
     """
+
+    @classmethod
+    def of_round(
+        cls, block: Block, roots: int | tuple[int, ...], head: CorrectionHead, how: Scoring
+    ) -> MenuScorer:
+        if how.menu is not None:
+            whole = ConditionalScorer(block, roots, head, "all", "vocab")
+            return CorrectedMarginals(block, whole, how.menu, how.normalise)
+        return cls(ConditionalScorer(block, roots, head, how.candidates, how.normalise))
 
     def __init__(self, conditional: ConditionalScorer) -> None:
         table = conditional.table

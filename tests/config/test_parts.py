@@ -1,5 +1,6 @@
 """A tree and a head from a folder of the user's, by spec and YAML alone."""
 
+import ast
 import json
 import shutil
 import subprocess
@@ -10,13 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
+import dartree_exp
 from dartree_exp.__main__ import main
+from dartree_exp.config.methods import known_methods
 from dartree_exp.config.parts import KINDS, add_parts
 from dartree_exp.drafters.dflash.checkpoint import save_drafter
 from dartree_exp.drafters.dflash.toy import toy_drafter
+from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.models.toy import toy_target
 from dartree_exp.records.reader import Run, find_runs
+from dartree_exp.verify.spec import VERIFIERS
 
+SOURCE = Path(dartree_exp.__file__).parent
 LAB = Path(__file__).with_name("lab")
 WITH_LAB = ["--config-dir", str(LAB / "conf"), "parts=[lab_parts]"]
 SMALL = [
@@ -69,6 +75,15 @@ def test_they_run_under_their_names(settings: list[str], name: str) -> None:
 def test_a_sweep_mixes_them_with_the_packages_own() -> None:
     status, made = run("-m", "tree=tapered,pruned", "drafter=lab,domino", "tree.width=4")
     assert status == 0 and len(made) == 4 and {run.state for run in made} == {"DONE"}
+
+
+def test_every_kind_of_part_can_come_from_outside() -> None:
+    chosen = ["tree.scoring=mine", "budget.name=half", "verify.name=first", "engine.name=plain"]
+    status, [made] = run("tree=tapered", "drafter=lab", "tree.budget=8", *chosen)
+    assert status == 0 and made.state == "DONE"
+    assert {round_.tree_size for round_ in made.rounds} == {4}
+    summary = json.loads((made.path / "summary.json").read_text())
+    assert summary["method"] == "lab+tapered(mine)+half+first"
 
 
 @pytest.mark.slow
@@ -170,3 +185,35 @@ def test_code_that_is_not_there_fails_the_run_in_one_line(
         main(["--config-dir", "conf", "parts=[absent]", "tree=absent", *SMALL])
     line = capsys.readouterr().err.splitlines()[-1]
     assert stop.value.code == 1 and "absent: cannot import absent:Tree" in line
+
+
+def test_every_spec_names_code_that_is_there() -> None:
+    add_parts(["lab_parts"])
+    for parts in KINDS.values():
+        assert parts
+        for spec in parts.values():
+            assert callable(spec.load()), spec.name
+    for verifier in VERIFIERS.values():
+        assert verifier.load().exact == verifier.exact
+
+
+def literals(tree: ast.AST) -> Iterator[set[str]]:
+    """The strings of every tuple, list, set and mapping that is written out."""
+    for node in ast.walk(tree):
+        items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        yield {i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)}
+
+
+def test_no_second_list_of_names() -> None:
+    """Half of the names of a kind in one literal, outside of the specs."""
+    kinds = [set(parts) for parts in KINDS.values()] + [set(known_methods())]
+    kinds += [set(spec.kinds) for spec in FAMILIES.values()]
+    found = [
+        (file.relative_to(SOURCE).as_posix(), names)
+        for file in SOURCE.rglob("*.py")
+        if file.name != "spec.py"
+        for names in literals(ast.parse(file.read_text(encoding="utf-8")))
+        for kind in kinds
+        if len(kind) > 1 and len(kind & names) > max(1, len(kind) / 2 - 1)
+    ]
+    assert found == []

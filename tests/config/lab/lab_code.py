@@ -1,13 +1,19 @@
-"""The tree and the head of `lab_parts`."""
+"""The parts of `lab_parts`."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
 from lab_parts import TanhConfig
 from torch import Tensor
 
+from dartree_exp.budgets.fixed import FixedBudget
 from dartree_exp.drafters.heads.markov import MarkovHead
+from dartree_exp.engines.eager import EagerEngine
+from dartree_exp.interfaces import Limits, RoundView, Scorer
 from dartree_exp.trees.levelwise import LevelwiseBuilder
+from dartree_exp.trees.marginal import MarginalScorer
+from dartree_exp.verify.exact import ExactMatch
 
 
 class TaperedBuilder(LevelwiseBuilder):
@@ -38,3 +44,20 @@ class TanhHead(MarkovHead):
 
     def codes(self, hidden: Tensor, tokens: Tensor, slots: Tensor | None = None) -> Tensor:
         return torch.tanh(super().codes(hidden, tokens, slots))
+
+
+class MyScorer(MarginalScorer):
+    pass
+
+
+class HalfBudget(FixedBudget):
+    def plan(self, view: RoundView, scorer: Scorer) -> Limits:
+        return replace(view.limits, nodes=view.limits.nodes // 2)
+
+
+class FirstDraw(ExactMatch):
+    pass
+
+
+class PlainEngine(EagerEngine):
+    pass

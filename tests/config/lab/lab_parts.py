@@ -1,12 +1,17 @@
-"""What a user's own folder declares: a tree with a named method on it, and a head."""
+"""What a user's own folder declares: a tree with a named method on it, a head, and one of each
+other part.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dartree_exp.budgets.spec import BudgetSpec
 from dartree_exp.drafters.heads.config import HeadConfig, HeadSizes
 from dartree_exp.drafters.heads.spec import HeadSpec
-from dartree_exp.trees.spec import Published, TreeSpec
+from dartree_exp.engines.spec import EngineSpec
+from dartree_exp.trees.spec import Published, ScorerSpec, TreeSpec
+from dartree_exp.verify.spec import VerifierSpec
 
 
 @dataclass(frozen=True)
@@ -49,4 +54,8 @@ PARTS = [
         projectors=("lab",),
         meaning="squashed Markov head (lab)",
     ),
+    ScorerSpec(name="mine", target="lab_code:MyScorer", meaning="base logits", corrects=False),
+    BudgetSpec(name="half", target="lab_code:HalfBudget", meaning="half of tree.budget"),
+    VerifierSpec(name="first", target="lab_code:FirstDraw", meaning="as exact", exact=True),
+    EngineSpec(name="plain", target="lab_code:PlainEngine", meaning="as eager"),
 ]

@@ -42,6 +42,16 @@ def test_two_requests_of_different_length_in_one_loop(make_case, method, tempera
             r.tree.validate(16)
 
 
+def test_requests_of_one_loop_may_be_drawn_differently(make_case):
+    case = make_case("dartree_pruned", dtype=torch.float64)
+    samplers = [Sampler(), Sampler(1.0, top_k=5, sample_id="b"), Sampler(0.7, seed=2)]
+    requests = [Request(PROMPT, sampler, StopRule(12)) for sampler in samplers]
+    for request, decoded in zip(
+        requests, speculate_all(case.target, case.method, requests, StageClock()), strict=True
+    ):
+        assert decoded.ids == case.plain(cap=12, sampler=request.sampler).ids
+
+
 def test_control_a_request_that_reads_its_neighbours_start_is_caught(make_case, monkeypatch):
     right = EagerEngine.rows
 

@@ -9,7 +9,7 @@ decoding emits with that seed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -129,20 +129,29 @@ class RoundDraws:
         return f"round {self._index}, sample {self._samplers[request].sample_id!r}"
 
     def draft(self, logits: Float[Tensor, "*R K"], depth: int) -> Int64[Tensor, "*R"]:
-        if self._samplers[0].greedy:
-            return logits.argmax(-1)
-        noise = self._noise(logits, lambda r: (self.start[r], depth))
-        return (logits.double() / self._samplers[0].temperature + noise).argmax(-1)
+        if logits.dim() == 1:
+            return self._draft(0, logits, depth)
+        return torch.stack([self._draft(r, row, depth) for r, row in enumerate(logits)])
+
+    def _draft(self, request: int, logits: Float[Tensor, " K"], depth: int) -> Int64[Tensor, ""]:
+        sampler = self._samplers[request]
+        if sampler.greedy:
+            return logits.argmax()
+        noise = sampler.noise(self.start[request], logits.numel(), stream=depth)
+        scores = logits.double() / sampler.temperature + torch.from_numpy(noise).to(logits.device)
+        return scores.argmax()
 
     def target_noise(self, depth: int, size: int) -> Float64[Tensor, "R {size}"]:
-        rows = np.zeros((len(self.start), size))
-        for r, sampler in enumerate(self._samplers):
-            if not sampler.greedy:
-                place = r, self.start[r] + depth
-                if place not in self._drawn:
-                    self._drawn[place] = sampler.noise(place[1], size)
-                rows[r] = self._drawn[place]
-        return torch.from_numpy(rows)
+        requests = range(len(self.start))
+        return torch.from_numpy(np.stack([self._target_noise(r, depth, size) for r in requests]))
+
+    def _target_noise(self, request: int, depth: int, size: int) -> np.ndarray:
+        sampler, position = self._samplers[request], self.start[request] + depth
+        if sampler.greedy:
+            return np.zeros(size)
+        if (request, position) not in self._drawn:
+            self._drawn[request, position] = sampler.noise(position, size)
+        return self._drawn[request, position]
 
     def target(self, request: int, logits: Float[Tensor, " V"], depth: int) -> int:
         return self._samplers[request].choose(logits, self.start[request] + depth)
@@ -150,22 +159,14 @@ class RoundDraws:
     def target_rows(
         self, logits: Float[Tensor, "R n V"], depths: Int64[Tensor, "R n"], deepest: int
     ) -> Int64[Tensor, "R n"]:
-        first = self._samplers[0]
-        if first.greedy:
-            return logits.argmax(-1)
-        noise = [self.target_noise(depth, logits.shape[-1]) for depth in range(1, deepest + 2)]
-        below = torch.stack(noise, 1).to(logits.device)  # [R, deepest + 1, V]
-        rows = logits.double()
-        requests = torch.arange(len(self.start), device=logits.device)[:, None]
-        scores = rows / first.temperature + below[requests, depths]
-        return scores.masked_fill(~first.kept(rows), -torch.inf).argmax(-1)
-
-    def _noise(self, logits: Tensor, place: Callable[[int], tuple[int, int]]) -> Tensor:
-        """float64 noise like `logits` [*R, M]; place: request -> (position, stream)."""
-        size = logits.shape[-1]
-        rows = [
-            sampler.noise(place(r)[0], size, stream=place(r)[1])
-            for r, sampler in enumerate(self._samplers)
-        ]
-        noise = torch.from_numpy(np.stack(rows)).to(logits.device)
-        return noise if logits.dim() == 2 else noise[0]
+        drawn = []
+        for r, sampler in enumerate(self._samplers):
+            if sampler.greedy:
+                drawn.append(logits[r].argmax(-1))
+                continue
+            levels = range(1, deepest + 2)
+            noise = np.stack([self._target_noise(r, d, logits.shape[-1]) for d in levels])
+            rows = logits[r].double()
+            scores = rows / sampler.temperature + torch.from_numpy(noise).to(rows.device)[depths[r]]
+            drawn.append(scores.masked_fill(~sampler.kept(rows), -torch.inf).argmax(-1))
+        return torch.stack(drawn)

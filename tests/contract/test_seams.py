@@ -155,3 +155,25 @@ class Stubborn(CostReading):
 
 def test_every_client_is_in_the_contract():
     assert set(CLIENTS) <= set(DRAFTING) and cheap(1) < cheap(2)
+
+
+def test_a_commit_holds_ids_and_final_hidden_states_of_its_rows(make_case):
+    """The hidden state of the last row says the root, and the ids are the text."""
+    case, commits = make_case("dartree_pruned", dtype=torch.float64), []
+    opened = case.method.drafter.open
+
+    def watched(opening):
+        session = opened(opening)
+        draft = session.draft
+        session.draft = lambda commit, draws: commits.append(commit) or draft(commit, draws)
+        return session
+
+    case.method.drafter.open = watched
+    decoded = case.drafted(cap=20)
+    text = [*PROMPT, *decoded.ids]
+    for commit in commits:
+        (start,), (root,), (length,) = commit.start, commit.roots, commit.lengths
+        assert commit.ids[0].tolist() == text[start - length : start]
+        said = case.target.lm_head_weight @ commit.hidden[0, length - 1]
+        assert int(said.argmax()) == root == text[start]
+    assert len(commits) == len(decoded.rounds) > 2

@@ -12,6 +12,10 @@ from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
 from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 from dartree_exp.trees.scorer import make_scorer
+from dartree_exp.trees.spec import CHILD_ORDERS, NORMALISATIONS, SCORERS
+
+for spec in SCORERS.values():
+    spec.load()  # the checks of shapes use `random` while importing, which no strategy may
 
 
 @st.composite
@@ -24,16 +28,16 @@ def cases(draw):
     if draw(st.booleans()):  # certainty: log-probabilities of exactly 0
         block.logits[:, 0] += 300
     scorer = make_scorer(
-        draw(st.sampled_from(["marginal", "static", "conditional"])),
+        draw(st.sampled_from(list(SCORERS))),
         block,
         head,
         0,
         candidates=draw(st.one_of(st.just("all"), st.integers(1, 10))),
-        normalise=draw(st.sampled_from(["candidates", "vocab", "vocab_on_prefix"])),
+        normalise=draw(st.sampled_from(NORMALISATIONS)),
     )
     children = Children(
         draw(st.one_of(st.none(), st.integers(1, 9))),
-        draw(st.sampled_from(["base", "corrected"])),
+        draw(st.sampled_from(CHILD_ORDERS)),
         draw(st.booleans()),
     )
     builder = draw(

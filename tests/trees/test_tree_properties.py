@@ -14,9 +14,6 @@ from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 from dartree_exp.trees.scorer import make_scorer
 from dartree_exp.trees.spec import CHILD_ORDERS, NORMALISATIONS, SCORERS
 
-for spec in SCORERS.values():
-    spec.load()  # the checks of shapes use `random` while importing, which no strategy may
-
 
 @st.composite
 def cases(draw):

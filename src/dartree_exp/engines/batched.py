@@ -43,7 +43,7 @@ def tapped(target: Target, ids: Tensor, taps: Sequence[int], half: bool = False)
     Sequences are padded on the right with any id: the mask is causal, so padding reaches nothing.
     half: products in bfloat16 under autocast, sums and the residual stream in the target's dtype.
     """
-    model: Any = target._model
+    model = target._model
     outputs: dict[int, Tensor] = {}
 
     def reader(layer: int) -> Callable[..., None]:
@@ -73,7 +73,7 @@ def greedy(target: Target, prompts: Tensor, cap: int, eos: Collection[int]) -> l
 
     A continuation may differ from one decoded alone only where two logits are within rounding.
     """
-    model: Any = target._model
+    model = target._model
     cache: Any = None  # the library's own, which it makes at the first step
     answers: list[list[int]] = [[] for _ in prompts]
     rows = list(range(len(prompts)))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dartree_exp.engines.cache import TargetCache
-from dartree_exp.engines.target import Target
+from dartree_exp.engines.target import Output, Target
 from dartree_exp.interfaces import Accepted, Commit, DraftTree, Forward, Probes, Rows
 from dartree_exp.kernels.tree_mask import tree_mask
 
@@ -39,7 +39,7 @@ class EagerEngine:
             start=tuple(self._start),
             lengths=tuple(self._start),
             ids=ids,
-            features=_padded([output.features for output in outputs]) if self._taps else None,
+            features=_padded(_features(outputs)) if self._taps else None,
             hidden=_padded([output.hidden for output in outputs]),
         )
         return torch.stack([output.logits[-1] for output in outputs]), commit
@@ -67,7 +67,7 @@ class EagerEngine:
         ]
         return Forward(
             logits=_stacked([output.logits for output in outputs]),
-            features=_stacked([output.features for output in outputs]) if self._taps else None,
+            features=_stacked(_features(outputs)) if self._taps else None,
             hidden=_stacked([output.hidden for output in outputs]),
             nodes=rows.nodes,
         )
@@ -92,6 +92,10 @@ class EagerEngine:
             features=None if forward.features is None else committed(forward.features),
             hidden=committed(forward.hidden),
         )
+
+
+def _features(outputs: Sequence[Output]) -> list[Tensor]:
+    return [output.features for output in outputs if output.features is not None]
 
 
 def _stacked(rows: Sequence[Tensor]) -> Tensor:

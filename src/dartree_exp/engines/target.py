@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int64
@@ -19,6 +20,9 @@ from dartree_exp.engines.cache import (
     smallest_window,
 )
 from dartree_exp.engines.codec import Codec
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 
 Read = tuple[Float[Tensor, "n H"], Float[Tensor, "n features"] | None]
 
@@ -44,14 +48,14 @@ class Target:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: LlamaForCausalLM | Qwen3ForCausalLM,
         *,
         name: str,
         tokenizer: Codec,
         eos_ids: Sequence[int],
         weights_sha256: Callable[[], str],
     ) -> None:
-        """model: a transformers `*ForCausalLM`. weights_sha256: called at most once, when the
+        """weights_sha256: called at most once, when the
         digest is asked for.
 
         Raises UnsupportedTargetError for a model whose cache cannot be rewound exactly.
@@ -70,7 +74,7 @@ class Target:
         self._backbone = model.model
         self._head = model.lm_head
         self._weights_sha256 = weights_sha256
-        self._kv_heads = int(config.num_key_value_heads)
+        self._kv_heads = int(config.num_key_value_heads or config.num_attention_heads)
         self._head_dim = int(
             getattr(config, "head_dim", None) or self.hidden_size // config.num_attention_heads
         )
@@ -113,7 +117,7 @@ class Target:
         """Output projection."""
         return self._head.weight
 
-    def products(self) -> list[nn.Module]:
+    def products(self) -> list[nn.Linear]:
         """One linear layer of every shape that a forward multiplies by, the head included."""
         shapes = {
             tuple(m.weight.shape): m for m in self._model.modules() if isinstance(m, nn.Linear)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
@@ -19,6 +19,9 @@ from dartree_exp.models.hub import folder_or_snapshot
 from dartree_exp.models.toy import toy_target
 from dartree_exp.models.weight_files import INDEX, headers, non_finite, weight_files
 from dartree_exp.records.reading import read_object, read_text
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 TOY = "toy"
@@ -154,8 +157,8 @@ def load_codec(folder: Path, rows: int) -> ChatCodec:
 
 def load_weights(
     folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device | str = "cpu"
-) -> Any:
-    """The `*ForCausalLM` of a folder that `check_folder` has read.
+) -> LlamaForCausalLM | Qwen3ForCausalLM:
+    """The model of a folder that `check_folder` has read.
 
     Never runs code from the folder and never reads pickles. Raises UserError for tensors that are
     missing, left over, of another shape or not finite.

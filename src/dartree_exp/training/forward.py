@@ -11,6 +11,7 @@ computed once; and the last layer is evaluated only at the slots whose loss is w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from torch import Tensor
 from dartree_exp.drafters.dflash.model import (
     DFlashAttention,
     DFlashBackbone,
+    DFlashLayer,
     RMSNorm,
     rotary_table,
     rotate,
@@ -61,7 +63,8 @@ def block_hidden(
     spread = torch.full((samples, anchors, block), samples * anchors)
     spread[:, :, 0] = torch.arange(samples * anchors).view(samples, anchors)
     last = len(backbone.layers) - 1
-    for index, layer in enumerate(backbone.layers):
+    for index, module in enumerate(backbone.layers):
+        layer = cast(DFlashLayer, module)  # torch types a ModuleList's items as modules
         # In the first layer x holds one row per anchor and one mask row; `spread` says which row a
         # slot has.
         picked = slots if index == last else None

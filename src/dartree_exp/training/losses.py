@@ -134,7 +134,7 @@ def draft_loss(
             gradient = (
                 base.mul_(base_share) if gradient is None else gradient.add_(base, alpha=base_share)
             )
-        if d_hidden is not None:
+        if d_hidden is not None and gradient is not None:
             d_hidden[part] = gradient @ head
     return LossResult(sums[0], sums[1], likelihood, d_hidden, d_codes, d_output)
 

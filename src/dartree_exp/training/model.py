@@ -29,6 +29,8 @@ class DraftModel(nn.Module):
     `folded_backbone` moves it into `fc`.
     """
 
+    feature_scale: Tensor
+
     def __init__(
         self,
         config: DFlashConfig,
@@ -101,7 +103,9 @@ def load_vocabulary(target: Target, ids: list[int], mask_token_id: int) -> Vocab
 
 def trained_parameters(model: DraftModel, stage: str) -> list[nn.Parameter]:
     """What the optimiser sees in a stage."""
-    heads = [model.head] if model.confidence is None else [model.head, model.confidence]
+    heads: list[nn.Module] = (
+        [model.head] if model.confidence is None else [model.head, model.confidence]
+    )
     parts: dict[str, list[nn.Module]] = {
         "backbone": [model.backbone],
         "head": heads,

@@ -87,7 +87,9 @@ class Trainer:
             raise InputError(
                 f"{folder}: the checkpoint was trained on other features than {features}"
             )
-        scale = saved[0]["model"]["feature_scale"] if saved else start and start.scale
+        scale: Tensor | None = start.scale if start else None
+        if saved:
+            scale = saved[0]["model"]["feature_scale"]
         if scale is None:
             scale = feature_scale(self.held)
         self.model: DraftModel = build_model(target, s, self.taps, scale)
@@ -133,7 +135,8 @@ class Trainer:
     @property
     def averaged(self) -> DraftModel:
         """The model with the averaged weights."""
-        model: DraftModel = self.average.module
+        model = self.average.module
+        assert isinstance(model, DraftModel)
         return model
 
     def progress(self) -> float:

@@ -44,7 +44,7 @@ def row_counts(rows: int) -> list[int]:
     return sorted(n for n in {*range(2, 66), *tiles, rows} if n <= rows)
 
 
-def same_products(layer: nn.Module, counts: list[int]) -> bool:
+def same_products(layer: nn.Linear, counts: list[int]) -> bool:
     """Whether `layer`, a linear map, gives each row the same bits over every number of rows in
     `counts`.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -199,7 +199,7 @@ class GRUHead(Head):
     @torch.no_grad()
     def init_training(self) -> None:
         """The first correction is zero."""
-        first = self.embed_proj[0].weight
+        first = self._mix
         nn.init.normal_(first, std=first.shape[1] ** -0.5)
         nn.init.zeros_(self.output)
 
@@ -207,16 +207,20 @@ class GRUHead(Head):
         return GRUHeadConfig(self.emb_dim, self.gru_hidden_dim, self.pure_draft_prefix_len)
 
     @property
-    def output(self) -> nn.Parameter:
-        return self.embed_proj[2].weight
+    def output(self) -> Tensor:
+        return cast(nn.Linear, self.embed_proj[2]).weight  # torch types the items as modules
+
+    @property
+    def _mix(self) -> Tensor:
+        return cast(nn.Linear, self.embed_proj[0]).weight
 
     @property
     def _w_slot(self) -> Tensor:
-        return self.embed_proj[0].weight[:, : self.hidden_size]
+        return self._mix[:, : self.hidden_size]
 
     @property
     def _w_state(self) -> Tensor:
-        return self.embed_proj[0].weight[:, self.hidden_size :]
+        return self._mix[:, self.hidden_size :]
 
     def _zero_state(self, rows: int) -> Tensor:
         return self.output.new_zeros(rows, self._w_state.shape[1])

@@ -53,8 +53,8 @@ class Head(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def output(self) -> nn.Parameter:
-        """[V, E]."""
+    def output(self) -> Float[Tensor, "V E"]:
+        """The weight behind the codes."""
 
     @abstractmethod
     def bind(

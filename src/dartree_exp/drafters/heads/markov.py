@@ -106,7 +106,7 @@ class MarkovHead(Head):
         return MarkovHeadConfig(self.rank, self.head_type, confidence is not None, reads_token)
 
     @property
-    def output(self) -> nn.Parameter:
+    def output(self) -> Tensor:
         return self.markov_w2.weight
 
 

@@ -1,6 +1,4 @@
-"""Errors that carry a message for the user: the command line prints the message as one line,
-without a traceback.
-"""
+"""Errors for the user: the command line prints their message as one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -8,11 +6,9 @@ _CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160
 
 
 class UserError(Exception):
-    """Something the user can put right; `str(error)` says what is wrong and how to fix it, one line
-    per argument.
+    """An error that the user can fix; the message says how. One line per argument.
 
-    Control characters, which come with values and file names that a message repeats, are shown
-    escaped, so that they neither reach the terminal nor break the line.
+    Control characters (from values and file names) are escaped, to protect terminal and line.
     """
 
     def __str__(self) -> str:
@@ -20,10 +16,8 @@ class UserError(Exception):
 
 
 class ConfigError(UserError):
-    """A setting that is unknown, has a wrong type or range, or cannot work with another one."""
+    """A setting that is unknown, has a wrong type or range, or conflicts with another one."""
 
 
 class RunError(UserError):
-    """A run that finished its work but must not count as done, such as one with a `wrong` lossless
-    verdict.
-    """
+    """A run that finished but must not count as done, such as one with a `wrong` verdict."""

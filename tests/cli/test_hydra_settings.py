@@ -13,14 +13,14 @@ from dartree_exp.config.hydra_settings import HONOURED
 
 TOY = ["model=toy", "drafter=random"]
 REFUSED = {
-    "hydra.job.chdir=true": "paths mean what they mean there",
+    "hydra.job.chdir=true": "paths are relative to the folder",
     "hydra.run.dir=elsewhere": "output=FOLDER",
-    "hydra.sweep.subdir=x": "named by what they hold",
-    "hydra.output_subdir=.hydra": "has its config.yaml",
-    "hydra.job.num=3": "not honoured",
+    "hydra.sweep.subdir=x": "named after their settings",
+    "hydra.output_subdir=.hydra": "contains its config.yaml",
+    "hydra.job.num=3": "not supported",
     "hydra.lancher.n_jobs=2": "did you mean hydra.launcher?",
-    "hydra/help=default": "not honoured",
-    "+hydra.job.chdir=true": "not honoured",
+    "hydra/help=default": "not supported",
+    "+hydra.job.chdir=true": "not supported",
 }
 
 
@@ -50,7 +50,7 @@ def test_a_file_that_sets_it_is_refused_as_well(
     assert (
         runs.code([*multirun, "--config-dir", "mine", *TOY, "method=moving", "tree.budget=1"]) == 2
     )
-    assert "hydra.job.chdir=True: not honoured" in capsys.readouterr().err
+    assert "hydra.job.chdir=True: not supported" in capsys.readouterr().err
     assert not Path("multirun").exists() and runs.budgets == []
 
 
@@ -59,7 +59,7 @@ def test_a_file_that_sets_it_is_refused_as_well(
     [
         (
             "hydra/launcher=slurmm",
-            "hydra/launcher=slurmm: there is no such option; allowed: basic, cores,",
+            "hydra/launcher=slurmm: no such option; allowed: basic, cores,",
         ),
         ("hydra/launcher=slurmm", "did you mean slurm"),
         ("hydra/sweeper=serch", "did you mean search?"),

@@ -47,17 +47,20 @@ def work(tiny, tmp_path_factory):
 
 
 MISTAKES = [
-    (["training.gama=2"], "training.gama=2: there is no such key; did you mean training.gamma?"),
-    (["+training.x=2"], "+training.x=2: there is no such key"),
-    (["tree=pruned"], "tree=pruned: there is no such key"),
-    (["training=heads"], "there is no such option; allowed: backbone, head, joint; did you mean"),
+    (["training.gama=2"], "training.gama=2: no such key; did you mean training.gamma?"),
+    (["+training.x=2"], "+training.x=2: no such key"),
+    (["tree=pruned"], "tree=pruned: no such key"),
+    (["training=heads"], "no such option; allowed: backbone, head, joint; did you mean"),
     (["training.head=gruu"], "must be one of gru, markov, markov_gated, markov_rnn; did you mean"),
     (["training.lr=nan"], "training.lr=nan: must be a number > 0"),
     (["training.ema=2"], "training.ema=2.0: must be a number >= 0 and <= 1"),
     (["training.vocab=many"], "training.vocab=many: must be an integer >= 1"),
     (["training.steps=0"], "training.steps=0: must be an integer >= 1"),
-    (["training.minutes=1"], "training.steps=1, training.minutes=1.0: give one of them"),
-    (["training.steps=null"], "training.steps=null, training.minutes=null: give one of them"),
+    (["training.minutes=1"], "training.steps=1, training.minutes=1.0: set exactly one of them"),
+    (
+        ["training.steps=null"],
+        "training.steps=null, training.minutes=null: set exactly one of them",
+    ),
     (["training.short_block=9"], "training.short_block=9: must be at most training.block=4"),
     (["training.pure_prefix=4"], "training.pure_prefix=4: must be less than training.block=4"),
     (["training=head"], "training.init=null: a head is trained on a backbone"),

@@ -43,8 +43,6 @@ def compose(overrides: Sequence[str] = ()) -> Config:
 
     Raises ConfigError with a one-line message.
     """
-    from dartree_exp.config.composition import (
-        make_config,
-    )  # Hydra is slow to import, and only needed here
+    from dartree_exp.config.composition import make_config  # here, because Hydra imports slowly
 
     return make_config(overrides)

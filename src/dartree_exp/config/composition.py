@@ -25,19 +25,19 @@ CONFIG_MODULE = "dartree_exp.conf"
 CONFIG_NAME = "config"
 VERSION_BASE = "1.3"
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
-"""What Hydra raises for settings that it cannot compose."""
+"""What Hydra raises for settings it cannot compose."""
 _EXTRAS = {
     "hydra/launcher/joblib": "joblib",
     "hydra/launcher/submitit_local": "cluster",
     "hydra/launcher/submitit_slurm": "cluster",
     "hydra/sweeper/optuna": "optuna",
 }
-"""Hydra's plugins that `conf/hydra/` builds on, and what installs them."""
+"""Hydra plugins that `conf/hydra/` uses, and the extra of this package that installs each."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """The file of `conf/` that a program's configuration starts from, and its schema."""
+    """A program's top file in `conf/`, and its schema."""
 
     name: str
     schema: type
@@ -53,7 +53,7 @@ MAIN = Program(CONFIG_NAME, Config)
 
 
 def make_config(overrides: Sequence[str] = ()) -> Config:
-    """The checked configuration of `python -m dartree_exp <overrides>`, from Python.
+    """The checked configuration of `python -m dartree_exp <overrides>`.
 
     Raises ConfigError with a one-line message.
     """
@@ -64,8 +64,8 @@ def make_config(overrides: Sequence[str] = ()) -> Config:
 def composed(
     overrides: Sequence[str], program: Program = MAIN, config_dirs: Sequence[Path] = ()
 ) -> DictConfig:
-    """What Hydra makes of normalised overrides. Raises ConfigError with a one-line message."""
-    # Before Hydra, which looks for a file of any name, however long.
+    """Normalised overrides, composed by Hydra. Raises ConfigError with a one-line message."""
+    # Checked before Hydra looks for a file of that name: the name may be too long for one.
     mistake = first_mistake(overrides, config_dirs, program)
     if mistake is not None:
         raise ConfigError(mistake)
@@ -79,8 +79,8 @@ def composed(
 
 
 def groups(config_dirs: Sequence[Path] = (), program: Program = MAIN) -> dict[str, list[str]]:
-    """The options of each group of a program, of the package and of further folders
-    (`--config-dir`), shared parts left out.
+    """The options of each of a program's groups, in the package and in further folders
+    (`--config-dir`). Shared files (`_shared`) are left out.
     """
     found: dict[str, set[str]] = {}
     others = {
@@ -100,9 +100,7 @@ def groups(config_dirs: Sequence[Path] = (), program: Program = MAIN) -> dict[st
 
 
 def hydra_groups() -> dict[str, list[str]]:
-    """What this package offers for `hydra/launcher` and `hydra/sweeper`, beside Hydra's own
-    `basic`.
-    """
+    """The options of `hydra/launcher` and `hydra/sweeper`: Hydra's `basic` and this package's."""
     root = files(CONFIG_MODULE) / "hydra"
     found = {}
     for folder in root.iterdir():
@@ -114,7 +112,7 @@ def hydra_groups() -> dict[str, list[str]]:
 
 
 def first_comment(group: str, option: str, config_dirs: Sequence[Path] = ()) -> str:
-    """What an option's file says in the first comment of its own: one sentence or more."""
+    """The first comment line in an option's file: its description."""
     places = [folder / group / f"{option}.yaml" for folder in (*config_dirs, files(CONFIG_MODULE))]
     file = next(place for place in places if place.is_file())
     comments = [
@@ -128,8 +126,8 @@ def first_comment(group: str, option: str, config_dirs: Sequence[Path] = ()) -> 
 def normalise(
     overrides: Sequence[str], config_dirs: Sequence[Path] = (), program: Program = MAIN
 ) -> list[str]:
-    """`+method=ddtree` and `method=ddtree` are the same, as for every other group; `glob(...)`
-    becomes its options.
+    """Overrides with `+method=ddtree` as `method=ddtree` (for every group) and `glob(...)`
+    expanded to the options it matches.
     """
     known = groups(config_dirs, program)
     plain = [
@@ -140,10 +138,9 @@ def normalise(
 
 
 def _expanded(text: str, options: dict[str, list[str]]) -> str:
-    """A choice by pattern as Hydra writes several choices; left as it is where it is none or
-    matches nothing.
+    """`tree=glob(f*)` as `tree=fixed,frontier`; unchanged if it is no glob or matches nothing.
 
-    Hydra itself would take the parts (`_shared`) for options.
+    Hydra's own glob would also match `_shared`.
     """
     try:
         override = OverridesParser.create().parse_override(text)
@@ -157,8 +154,8 @@ def _expanded(text: str, options: dict[str, list[str]]) -> str:
 def first_mistake(
     overrides: Sequence[str], config_dirs: Sequence[Path] = (), program: Program = MAIN
 ) -> str | None:
-    """One line for the first override that cannot be read or that names no option or key; None
-    where there is none.
+    """One line for the first override that cannot be parsed or names an unknown option or key;
+    None if there is none.
     """
     options = groups(config_dirs, program)
     parser = OverridesParser.create()
@@ -167,7 +164,7 @@ def first_mistake(
             override = parser.parse_override(text)
         except HydraException:
             return (
-                f"{text}: cannot be read; write key=value, and quote values with special "
+                f"{text}: cannot be parsed; write key=value, and quote values with special "
                 "characters: 'key=\"a, b\"'"
             )
         for message in _refusals(override, text, options, program.schema):
@@ -181,8 +178,8 @@ def explain(
     config_dirs: Sequence[Path] = (),
     program: Program = MAIN,
 ) -> str:
-    """One line for what Hydra refused: the mistake in the overrides, else Hydra's own first
-    line.
+    """One line for Hydra's error: the mistake in the overrides, else the first line of Hydra's
+    message.
     """
     mistake = first_mistake(overrides, config_dirs, program)
     if mistake is not None:
@@ -209,7 +206,7 @@ def explain(
 def _no_option(group: str, name: object, allowed: Sequence[str], close: str | None = None) -> str:
     close = close or nearest(str(name), allowed)
     return (
-        f"{group}={name}: there is no such option; allowed: "
+        f"{group}={name}: no such option; allowed: "
         f"{', '.join(allowed) or 'nothing yet'}{did_you_mean(close)}"
     )
 
@@ -247,7 +244,7 @@ def _refusals(
                 close = nearest(str(value), options[key]) or number
                 yield _no_option(key, "null" if value is None else value, options[key], close)
     elif not any(key == name or key.startswith(f"{name}.") for name, _, _ in knobs(schema)):
-        yield f"{text}: there is no such key{did_you_mean(nearest_key(key, schema))}"
+        yield f"{text}: no such key{did_you_mean(nearest_key(key, schema))}"
 
 
 def _values(override: Override) -> list[Any]:

@@ -1,6 +1,4 @@
-"""Hydra's own settings: which of them this program honours, and what to set instead of the
-others.
-"""
+"""Hydra's own settings: those that work here, and what to set instead of the others."""
 
 from __future__ import annotations
 
@@ -9,38 +7,31 @@ from omegaconf import DictConfig
 from dartree_exp.config.knobs import did_you_mean, nearest
 
 HONOURED = (
-    *(
-        "hydra/launcher",
-        "hydra/sweeper",
-        "hydra/callbacks",
-        "hydra/hydra_logging",
-        "hydra/job_logging",
-    ),
-    *(
-        "hydra.mode",
-        "hydra.searchpath",
-        "hydra.sweep.dir",
-        "hydra.launcher",
-        "hydra.sweeper",
-        "hydra.callbacks",
-    ),
-    *(
-        "hydra.job.name",
-        "hydra.job.env_set",
-        "hydra.job.env_copy",
-        "hydra.hydra_logging",
-        "hydra.job_logging",
-    ),
+    "hydra/launcher",
+    "hydra/sweeper",
+    "hydra/callbacks",
+    "hydra/hydra_logging",
+    "hydra/job_logging",
+    "hydra.mode",
+    "hydra.searchpath",
+    "hydra.sweep.dir",
+    "hydra.launcher",
+    "hydra.sweeper",
+    "hydra.callbacks",
+    "hydra.job.name",
+    "hydra.job.env_set",
+    "hydra.job.env_copy",
+    "hydra.hydra_logging",
+    "hydra.job_logging",
     "hydra.verbose",
 )
-"""Groups, keys, and keys whose inner keys are honoured as well."""
+"""Groups and keys that work, including everything below a key."""
 
 _INSTEAD = {
-    "hydra.run.dir": "output=FOLDER and sweep.name=NAME say where runs land",
-    "hydra.sweep.subdir": "run folders are named by what they hold",
-    "hydra.output_subdir": "a run folder has its config.yaml",
-    "hydra.job.chdir": "runs work in the folder they are started in; paths mean what they mean "
-    "there",
+    "hydra.run.dir": "set output=FOLDER and sweep.name=NAME to choose a run's folder",
+    "hydra.sweep.subdir": "run folders are named after their settings",
+    "hydra.output_subdir": "every run folder contains its config.yaml",
+    "hydra.job.chdir": "paths are relative to the folder that the command is started in",
 }
 _FIXED = {
     "hydra.job.chdir": False,
@@ -48,13 +39,11 @@ _FIXED = {
     "hydra.sweep.subdir": ".",
     "hydra.run.dir": ".",
 }
-"""Values that folders and resuming rely on (`conf/config.yaml`)."""
+"""Values in `conf/config.yaml` that run folders and resuming need."""
 
 
 def refusal(key: str, value: object) -> str | None:
-    """One line for a setting of Hydra's that has no effect here, or the wrong one; None for one
-    that is honoured.
-    """
+    """One line for a setting of Hydra's that does not work here; None for one that does."""
     if key in _FIXED and value == _FIXED[key]:
         return None
     if any(key == name or key.startswith(f"{name}.") for name in HONOURED):
@@ -62,13 +51,13 @@ def refusal(key: str, value: object) -> str | None:
     close = did_you_mean(nearest(key, HONOURED)) if key not in _INSTEAD else ""
     shown = "null" if value is None else value
     return (
-        f"{key}={shown}: not honoured; "
-        f"{_INSTEAD.get(key) or 'of hydra only ' + ', '.join(HONOURED)}{close}"
+        f"{key}={shown}: not supported; "
+        f"{_INSTEAD.get(key) or 'allowed: ' + ', '.join(HONOURED)}{close}"
     )
 
 
 def composed_refusal(config: DictConfig) -> str | None:
-    """The same for what a file of a user's own folder set; `config` as Hydra composed it."""
+    """`refusal` for values set in a user's own config folder. config: as Hydra composed it."""
     from omegaconf import OmegaConf
 
     plain = OmegaConf.to_container(config.hydra, resolve=False)

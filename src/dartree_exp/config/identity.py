@@ -1,4 +1,4 @@
-"""What a run is: a hash over what its result depends on."""
+"""The identity of a run: a hash of the settings that its result depends on."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from dartree_exp.config.schema import Config
 from dartree_exp.config.unread import unread
 from dartree_exp.records.files import hash_of
 
-# Where a result goes, who is told and what it is called do not change it. `drafter.path` says which
-# of the target's drafters was used.
+# These do not change a result. `model.drafters` does not either: `drafter.path` has the one used.
 _NOT_RESULTS = ("output", "force", "tracker", "record", "sweep", "method", "parts")
 _NOT_OF_AR = ("drafter", "tree", "budget", "verify")
 
 
 def config_hash(config: Config) -> str:
-    """12 hex digits over everything a result depends on; equal for settings that cannot lead to
-    different results.
-    """
+    """12 hex digits, equal for configurations that must give the same result."""
     return hash_of(_relevant(config))
 
 
@@ -31,11 +28,11 @@ def _relevant(config: Config) -> dict[str, Any]:
     if config.proof == "none":
         del plain["proof_prompts"]
     del plain["model"]["drafters"]
-    del plain["benchmark"]["study_max_new_tokens"]  # what became of it is decoding.max_new_tokens
+    del plain["benchmark"]["study_max_new_tokens"]  # decoding.max_new_tokens has its value
     for key in unread(asdict(config)):
         group, _, name = key.partition(".")
         del plain[group][name]
-    plain |= foreign(config)  # two modules may declare parts of one name
+    plain |= foreign(config)  # two modules may use one name for different parts
     if config.method == AR:
         return {key: v for key, v in plain.items() if key.partition(".")[0] not in _NOT_OF_AR}
     return plain

@@ -1,4 +1,4 @@
-"""What is said of one setting beside its type."""
+"""The metadata of one setting: meaning and allowed values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ METADATA_KEY = "knob"
 
 @dataclass(frozen=True)
 class Knob:
-    """What a setting means and which values it takes: the `allowed` names, or finite numbers
-    between the bounds.
+    """The meaning of a setting and its values: the `allowed` names, or finite numbers with
+    low <= x <= high and x > above.
 
-    low <= x <= high and x > above; for a list, the same holds for each of its elements. escapes:
-    `\\n` and `\\t` typed on the command line are a newline and a tab.
+    For a list, this holds for each element. escapes: `\\n` and `\\t` typed on the command line
+    become newline and tab.
     """
 
     meaning: str

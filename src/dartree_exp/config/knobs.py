@@ -1,6 +1,4 @@
-"""The schema seen as a list of settings: what each takes, and the nearest one to a mistyped
-name.
-"""
+"""The schema as a list of settings: the values each takes, and the closest match for a typo."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ def knobs(schema: type = Config, prefix: str = "") -> Iterator[tuple[str, Any, K
 
 
 def describe(hint: Any, knob: Knob) -> str:
-    """What a setting takes, in words: `an integer >= 1, or null`."""
+    """The values a setting takes, in words: `an integer >= 1, or null`."""
     optional = isinstance(hint, UnionType) and NoneType in get_args(hint)
     kinds = (
         [kind for kind in get_args(hint) if kind is not NoneType]
@@ -59,13 +57,13 @@ def _with_bounds(word: str, knob: Knob) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The closest of `names`, or None where nothing is close."""
+    """The closest of `names`, or None if nothing is close."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), None)
 
 
 def nearest_key(key: str, schema: type = Config) -> str | None:
-    """The closest setting to a mistyped dotted key: by the whole key, or by its last part under
-    whatever group.
+    """The closest setting to a mistyped dotted key: by the whole key, else by its last part in any
+    group.
     """
     keys = [name for name, _, _ in knobs(schema)]
     close = nearest(key, keys)
@@ -79,5 +77,5 @@ def nearest_key(key: str, schema: type = Config) -> str | None:
 
 
 def did_you_mean(name: str | None) -> str:
-    """The end of an error line, empty where there is nothing to offer."""
+    """The end of an error line, empty if there is no suggestion."""
     return f"; did you mean {name}?" if name else ""

@@ -1,6 +1,6 @@
-"""From what Hydra composed to a checked `Config`.
+"""From a composed configuration to a checked `Config`.
 
-Every refusal is one line that names the key, its value, what is allowed and the nearest valid name.
+Every error is one line with the key, its value, what is allowed and the closest valid name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ESCAPE = re.compile(r"\\[nt]|\\\\(?=[nt])")
 
 
 def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
-    """A composed configuration, typed and checked; `tree.scoring` and `method` come back filled in.
+    """A composed configuration, typed and checked, with `tree.scoring` and `method` filled in.
 
     Raises ConfigError with a one-line message.
     """
@@ -41,8 +41,8 @@ def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
 
 
 def _add_parts(raw: DictConfig) -> None:
-    """Import what `parts` names, whose specs the schema then allows."""
-    with suppress(OmegaConfBaseException):  # `typed` says what is wrong
+    """Import the modules in `parts`; the schema then allows their specs."""
+    with suppress(OmegaConfBaseException):  # `typed` reports the error
         modules = raw.get("parts")
         if isinstance(modules, ListConfig):
             add_parts([str(module) for module in modules])
@@ -51,7 +51,7 @@ def _add_parts(raw: DictConfig) -> None:
 def typed(raw: DictConfig, schema: type[T], overrides: Sequence[str] = ()) -> T:
     """Resolve a composed configuration, give its values their types and check their ranges.
 
-    overrides: the settings as typed, of which some are read with escapes (`Knob.escapes`).
+    overrides: as typed; escapes are read in those that allow them (`Knob.escapes`).
     Raises ConfigError with a one-line message.
     """
     _add_parts(raw)
@@ -76,13 +76,13 @@ def typed(raw: DictConfig, schema: type[T], overrides: Sequence[str] = ()) -> T:
 
 
 def to_yaml(config: Any) -> str:
-    """The resolved configuration as YAML, as it lies in a run folder."""
+    """The resolved configuration as YAML, as in a run folder's config.yaml."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
 def _read_escapes(config: Any, overrides: Sequence[str]) -> None:
-    """Turn `\\n` and `\\t` of typed texts into newline and tab, and `\\\\n` into a backslash and an
-    n; YAML has its own.
+    """Turn typed `\\n` and `\\t` into newline and tab, and `\\\\n` into a backslash and an n. YAML
+    files have YAML's own escapes.
     """
     typed = {text.partition("=")[0].lstrip("+") for text in overrides}
     for key, _, knob in knobs(type(config)):
@@ -104,13 +104,11 @@ def _check_keys(node: dict[Any, Any], schema: type, prefix: str, root: type) -> 
     for name, value in node.items():
         key = f"{prefix}{name}"
         if name not in hints:
-            raise ConfigError(
-                f"{key}={value}: there is no such key{did_you_mean(nearest_key(key, root))}"
-            )
+            raise ConfigError(f"{key}={value}: no such key{did_you_mean(nearest_key(key, root))}")
         if is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 names = ", ".join(field.name for field in fields(hints[name]))
-                raise ConfigError(f"{key}={value}: a group with the keys {names}")
+                raise ConfigError(f"{key}={value}: must be a group with the keys {names}")
             _check_keys(value, hints[name], f"{key}.", root)
 
 

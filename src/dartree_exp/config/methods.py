@@ -1,4 +1,4 @@
-"""Names of methods: a published one belongs to the published settings, all others are shown by
+"""Names of methods: a published name needs the published settings; other methods are named after
 their parts.
 """
 
@@ -18,7 +18,7 @@ _BUDGET = "fixed"
 
 
 def published() -> dict[str, Published]:
-    """The settings of the published methods by name; by head, then by tree."""
+    """The settings of the published methods by name, ordered by head, then by tree."""
     found = [item for tree in TREES.values() for item in tree.published.items()]
     heads = list(HEAD_CHOICES)
     return dict(sorted(found, key=lambda item: heads.index(item[1].head)))
@@ -30,8 +30,8 @@ def known_methods() -> list[str]:
 
 
 def method_name(config: Config) -> str:
-    """The name under which a run appears: the declared one, unless that is a published name that
-    the settings do not earn.
+    """A run's method in tables: the configured name, unless that is a published name and the
+    settings differ from the published ones.
     """
     if config.method is not None and (config.method == AR or config.method not in known_methods()):
         return config.method
@@ -58,9 +58,7 @@ def _earns(config: Config, terms: Published) -> bool:
 
 
 def _by_parts(config: Config) -> str:
-    """`drafter+tree(scorer)`, then the budget policy and the verifier where they are not the
-    usual ones.
-    """
+    """`drafter+tree(scorer)`, then budget policy and verifier if they are not the defaults."""
     parts = [config.drafter.name, f"{config.tree.name}({config.tree.scoring})"]
     parts += [config.budget.name] if config.budget.name != _BUDGET else []
     parts += [config.verify.name] if config.verify.name != EXACT else []

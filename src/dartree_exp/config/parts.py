@@ -1,4 +1,4 @@
-"""Every kind of part, and those that a user's own modules declare (torch-free)."""
+"""Every kind of part, and the parts declared by a user's own modules. Does not import torch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _OWN = "dartree_exp."
 
 
 def add_parts(modules: Iterable[str]) -> None:
-    """Import modules and add the specs of their `PARTS`. Twice is the same as once.
+    """Import modules and add the specs of their `PARTS`. Adding a module again changes nothing.
 
-    Raises ConfigError for a module that cannot be imported or declares none, and for a name that
-    another part has.
+    Raises ConfigError for a module that cannot be imported or declares no parts, and for a name
+    that is taken.
     """
     for module in modules:
         try:
@@ -52,7 +52,7 @@ def add_parts(modules: Iterable[str]) -> None:
 
 
 def _check_names(module: str, spec: Spec) -> None:
-    """Raise ConfigError where another part has the name of this one, or of a method on it."""
+    """Raise ConfigError if the name of this part, or of a method published with it, is taken."""
     others = KINDS[type(spec)]
     if others.get(spec.name, spec) != spec:
         raise ConfigError(f"parts=[{module}]: {others.kind}={spec.name} is declared already")
@@ -62,7 +62,7 @@ def _check_names(module: str, spec: Spec) -> None:
 
 
 def foreign(config: Config) -> dict[str, str]:
-    """The implementation of each chosen part that is not this package's own, by key."""
+    """The chosen parts from outside this package: {key: path of the implementation}."""
     specs = {parts.kind: parts.get(attrgetter(parts.kind)(config)) for parts in KINDS.values()}
     return {
         key: spec.target

@@ -1,7 +1,7 @@
-"""Every setting: its type, its range and one line of meaning. Defaults live in `conf/`, never here.
+"""Every setting: type, range and one line of meaning. Defaults are in `conf/`, never here.
 
-A field without default is mandatory: a YAML file of `conf/` (or the command line) gives the value.
-`validate.py` checks the ranges declared here and the combinations that no single range can express.
+Every field is mandatory: a YAML file of `conf/` or the command line gives the value. `validate.py`
+checks the ranges declared here and the combinations that no single range can express.
 """
 
 from __future__ import annotations
@@ -40,19 +40,17 @@ class ModelConfig:
     )
     family: str | None = knob("architecture of the toy target", allowed=("llama", "qwen3"))
     seed: int = knob("seed of the toy target's weights", low=0, high=MOST_SEED)
-    drafters: dict[str, str | None] = knob("where this target's drafters lie, by drafter name")
+    drafters: dict[str, str | None] = knob("this target's drafter checkpoints, by drafter name")
 
 
 @dataclass(kw_only=True)
 class DrafterConfig:
-    """The drafter q: a checkpoint (backbone and correction head), or a scripted stand-in for
-    tests.
-    """
+    """The drafter q: a checkpoint (backbone and correction head) or a script for tests."""
 
     name: str = knob("drafter in records and tables")
     family: str = knob("how drafts are made", allowed=FAMILIES)
     path: str | None = knob(
-        "checkpoint: pkg:// (shipped with the package), a local folder or a hub name; toy:// (made "
+        "checkpoint: a local folder, a hub name, pkg:// (shipped with the package) or toy:// (made "
         "from a seed)"
     )
     head: str = knob(
@@ -62,14 +60,14 @@ class DrafterConfig:
         "drafts per block of a scripted drafter; null: the checkpoint's", low=1, high=MOST_DRAFTS
     )
     seed: int = knob(
-        "seed of a scripted drafter, and of a toy:// one's weights", low=0, high=MOST_SEED
+        "seed of a scripted drafter, and of a toy:// drafter's weights", low=0, high=MOST_SEED
     )
 
 
 @dataclass(kw_only=True)
 class TreeConfig:
-    """How drafts become a tree. Knobs that a builder does not read are ignored, so that trees can
-    be swept together.
+    """How drafts become a tree. A builder ignores the settings it does not read, so one sweep can
+    cover several builders.
     """
 
     name: str = knob("builder", allowed=TREES)
@@ -79,34 +77,32 @@ class TreeConfig:
     )
     budget: int = knob("B: non-root nodes sent to verification per round", low=0, high=MOST_NODES)
     width: int | None = knob(
-        "W: nodes kept, or expanded, per depth while building; null: the budget",
+        "W: nodes kept (or expanded) per depth while building; null: the budget",
         low=1,
         high=MOST_NODES,
     )
     beta: float = knob(
-        "depth bonus per level, of the nodes to keep or of the entry to pop next", high=0.0
+        "depth bonus per level, added when choosing the nodes to keep or to expand next", high=0.0
     )
     candidates: int | str = knob(
         "K: token ids considered per depth; all: the whole vocabulary", allowed=("all",), low=1
     )
     children: int | None = knob("most children per parent; null: as many as candidates", low=1)
-    child_order: str = knob(
-        "which children come first: by base or by corrected score", allowed=CHILD_ORDERS
-    )
+    child_order: str = knob("score that orders children: base or corrected", allowed=CHILD_ORDERS)
     normalise: str = knob(
-        "what scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected depths, "
-        "else the candidates",
+        "set that scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected "
+        "depths, else the candidates",
         allowed=NORMALISATIONS,
     )
     narrow_by_budget: bool = knob(
         "a budget below K also limits children and width (released DARTree)"
     )
     candidates_follow_budget: bool = knob(
-        "K = min(budget, vocabulary), of the rows that are scored; candidates is not read (DDTree)"
+        "K = min(budget, vocabulary), and candidates is not read (DDTree)"
     )
     draft_sampling: str = knob(
-        "drafts at temperature > 0: argmax, or as Domino's release, uncorrected depths drawn at "
-        "the target's T",
+        "drafts at temperature > 0: argmax, or release (as Domino's release: uncorrected depths "
+        "are sampled at the target's temperature)",
         allowed=("argmax", "release"),
     )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
@@ -118,7 +114,7 @@ class BudgetConfig:
 
     name: str = knob("budget policy", allowed=BUDGETS)
     threshold: float = knob(
-        "a path ends before its first draft with less confidence; 0: off",
+        "cut a path before its first draft with lower confidence; 0: off",
         low=0.0,
         high=1.0,
     )
@@ -126,7 +122,7 @@ class BudgetConfig:
 
 @dataclass(kw_only=True)
 class VerifyConfig:
-    """Which drafts the target's answer accepts."""
+    """How the target accepts drafts."""
 
     name: str = knob("verification rule", allowed=VERIFIERS)
 
@@ -140,28 +136,28 @@ class BenchmarkConfig:
         "version of prompts, template and stop rules; a change makes results incomparable"
     )
     path: str | None = knob(
-        "local file, or folder that holds one of `files` or a folder of the set's name; not the hub"
+        "local file, or folder with one of `files` or a subfolder named like the set; no hub name"
     )
     dataset: str | None = knob("data set on the hub; null: shipped with the package")
     subset: str | None = knob("configuration of the hub's data set")
     split: str | None = knob("split of the hub's data set")
-    files: list[str] = knob("file names looked for where `path` is a folder")
+    files: list[str] = knob("file names to look for if `path` is a folder")
     template: str = knob(
-        "a turn's text, $field for a row's field, $$ for a dollar sign; rows that have `turns` are "
-        "taken as they are",
+        "text of a turn; $field: a field of the row, $$: a dollar sign; rows with `turns` are used "
+        "unchanged",
         escapes=True,
     )
     optional: str = knob(
-        "appended to the template where the row has its fields and they are not empty", escapes=True
+        "appended to the template if the row has its fields and they are not empty", escapes=True
     )
     count: int | None = knob(
-        "prompts of the set; larger data is shuffled by `seed` and cut; null: all", low=1
+        "number of prompts in the set; larger data is shuffled by `seed` and cut; null: all", low=1
     )
     limit: int | None = knob(
-        "decode so many of them, spread over categories and drawn by `seed`; null: all", low=1
+        "number of them to decode, spread over categories and drawn by `seed`; null: all", low=1
     )
     seed: int = knob("seed of the shuffle that picks a subset", low=0, high=MOST_SEED)
-    categories: list[str] = knob("use these categories only; []: all")
+    categories: list[str] = knob("use only these categories; []: all")
     max_new_tokens: int = knob(
         "the set's usual cap per answer; decoding.max_new_tokens follows it unless set", low=1
     )
@@ -170,14 +166,14 @@ class BenchmarkConfig:
 
 @dataclass(kw_only=True)
 class DecodingConfig:
-    """The law of the target's draws and when an answer ends. The same for every method."""
+    """How the target samples and when an answer ends. The same for every method."""
 
     temperature: float = knob("0: greedy", low=0.0)
     top_k: int = knob("keep the k most likely tokens; 0: all", low=0)
     top_p: float = knob(
         "keep the smallest set of tokens with this mass; 1: all", above=0.0, high=1.0
     )
-    seed: int = knob("seed of the draws at temperature > 0", low=0, high=MOST_SEED)
+    seed: int = knob("seed of sampling at temperature > 0", low=0, high=MOST_SEED)
     max_new_tokens: int = knob("cap per answer", low=1)
     stop_ids: list[int] = knob("token ids that end an answer, besides the target's own", low=0)
     stop_strings: list[str] = knob("strings that end an answer", escapes=True)
@@ -189,44 +185,43 @@ class EngineConfig:
     """Where and how tensors are computed."""
 
     name: str = knob("how rows become logits", allowed=ENGINES)
-    device: str = knob("auto: a GPU where there is one", allowed=("auto", "cpu", "cuda"))
+    device: str = knob("auto: a GPU if there is one", allowed=("auto", "cpu", "cuda"))
     dtype: str = knob(
         "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32",
         allowed=("auto", "bf16", "fp32", "fp64"),
     )
     threads: int | None = knob(
-        "CPU threads; null: one or all, whichever a run's warm-up finds faster",
+        "CPU threads; null: one or all, whichever is faster in the run's warm-up",
         low=1,
         high=MOST_THREADS,
     )
     attention: str = knob(
-        "auto: row_invariant for bf16 on a CPU (a run's warm-up goes back to library where its "
-        "self-test fails), else "
-        "library; row_invariant gives a tree row a plain step's bits",
+        "auto: row_invariant for bf16 on a CPU (library if the self-test in the warm-up fails), "
+        "else library; row_invariant gives a tree row the same bits as a plain step",
         allowed=("auto", "row_invariant", "library"),
     )
-    profile: bool = knob("synchronise the device at every stage's end (exact stages, slower total)")
+    profile: bool = knob("synchronise the device after every stage (exact stages, slower total)")
 
 
 @dataclass(kw_only=True)
 class TrackerConfig:
-    """A mirror of the record; the record itself is always written."""
+    """A mirror of the records; the records themselves are always written."""
 
     name: str = knob("where results are mirrored", allowed=("none", "wandb", "tensorboard"))
     project: str = knob("project of the tracker")
     entity: str | None = knob("team or user of the tracker; null: its default")
     mode: str = knob(
-        "offline: written locally, synchronised later by hand",
+        "offline: written locally, to be synchronised by hand",
         allowed=("offline", "online", "disabled"),
     )
 
 
 @dataclass(kw_only=True)
 class RecordConfig:
-    """What is written down beyond samples and rounds."""
+    """What is recorded beyond samples and rounds."""
 
     trees: int | str = knob(
-        "prompts, from the first on, of which every round's draft tree is recorded for the viewer",
+        "number of first prompts whose draft trees are recorded for the viewer",
         allowed=("all",),
         low=0,
     )
@@ -234,27 +229,26 @@ class RecordConfig:
 
 @dataclass(kw_only=True)
 class SweepConfig:
-    """Where a run belongs, and how the points of a sweep depend on each other."""
+    """The sweep's folder, and how its points are checked, run and compared."""
 
     name: str | None = knob(
-        "folder under `output`; the same name resumes it; null: time and id, or runs"
+        "folder under `output`; the same name resumes it; null: time and id, `runs` without -m"
     )
     on_error: str = knob(
-        "after a failed point: run the others, or start no more", allowed=("continue", "stop")
+        "after a failed point: continue with the others, or stop", allowed=("continue", "stop")
     )
     check: bool = knob(
-        "refuse the whole sweep where any point's settings cannot work; false: run the others"
+        "refuse the whole sweep if any point's settings are invalid; false: run the others"
     )
     objective: str = knob(
-        "number of a run's summary that a searching sweeper optimises", allowed=OBJECTIVES
+        "number in a run's summary that a search (hydra/sweeper=search) optimises",
+        allowed=OBJECTIVES,
     )
 
 
 @dataclass(kw_only=True)
 class Config:
-    """One run: decode the prompts with plain decoding and with one method, interleaved prompt by
-    prompt.
-    """
+    """One run: decode the prompts with plain decoding and one method, interleaved by prompt."""
 
     model: ModelConfig
     drafter: DrafterConfig
@@ -268,10 +262,10 @@ class Config:
     record: RecordConfig
     sweep: SweepConfig
     parts: list[str] = knob(
-        "Python modules that declare further trees, heads, drafters, budgets, verifiers, engines"
+        "Python modules that declare your own trees, heads, drafters, budgets, verifiers, engines"
     )
     method: str | None = knob(
-        "name of the method in tables; ar: plain decoding alone; null: named after its parts"
+        "name of the method in tables; ar: plain decoding only; null: named after its parts"
     )
     protocol: str = knob(
         "paper: the published clock, which leaves out the first draft", allowed=("default", "paper")
@@ -282,11 +276,10 @@ class Config:
         allowed=("paired", "shared"),
     )
     proof: str = knob(
-        "fp32: the first prompts are decoded in float32 as well, where only plain decoding's ids "
-        "pass",
+        "fp32: also decode the first prompts in float32, where the ids must equal plain decoding's",
         allowed=("none", "fp32"),
     )
-    proof_prompts: int = knob("how many prompts proof=fp32 decodes, first turns only", low=1)
-    repeats: int = knob("passes over the prompts, for times (the ids are the same in all)", low=1)
-    force: bool = knob("run again what is done already")
+    proof_prompts: int = knob("number of prompts that proof=fp32 decodes (first turns)", low=1)
+    repeats: int = knob("passes over the prompts, for timing (all give the same ids)", low=1)
+    force: bool = knob("run again even if done already")
     output: str = knob("root folder of runs")

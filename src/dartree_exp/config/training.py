@@ -1,5 +1,5 @@
-"""The settings of a training, `python -m dartree_exp.train`: the schema, what cannot work together,
-and what makes two trainings the same. Defaults live in `conf/train.yaml` and `conf/training/`.
+"""The settings of `python -m dartree_exp.train`: schema, conflicts, and the settings that identify
+a training. Defaults are in `conf/train.yaml` and `conf/training/`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ STAGES = ("backbone", "head", "joint")
 
 @dataclass(kw_only=True)
 class TrainingConfig:
-    """What is trained, on what loss, and how: the shape of the drafter, the objective, the
-    optimiser. Heads trained on one backbone can be compared, since steps do not depend on the head.
+    """The shape of the drafter, the objective and the optimiser. Heads trained on one backbone can
+    be compared, because the steps do not depend on the head.
     """
 
     stage: str = knob(
@@ -46,13 +46,13 @@ class TrainingConfig:
     block: int = knob("slots per block, the root slot included", low=2, high=1024)
     short_block: int = knob("slots per block in the first part of the training", low=1)
     short_until: float = knob(
-        "share of the training with short blocks: they teach as much for half the work",
+        "share of the training with short blocks, which teach as much for half the work",
         low=0.0,
         high=1.0,
     )
     gamma: float = knob("slot k of a block weighs exp(-k / gamma)", above=0.0)
     loss_slots: int = knob("slots drawn per block for the loss, in proportion to weight", low=1)
-    vocab: int = knob("drafting vocabulary: so many of the most frequent output ids", low=1)
+    vocab: int = knob("drafting vocabulary: number of most frequent output ids kept", low=1)
     gru_width: int = knob("width of the GRU head's state", low=1)
     rank: int = knob("rank of the GRU head's output", low=1)
     markov_rank: int = knob("rank of a Markov head", low=1)
@@ -61,16 +61,16 @@ class TrainingConfig:
     anchors: int = knob("blocks per sequence", low=1)
     lr: float = knob("peak learning rate; it falls linearly to 0", above=0.0)
     beta2: float = knob("second-moment decay of AdamW", low=0.0, high=1 - 1e-12)
-    weight_decay: float = knob("of AdamW", low=0.0)
+    weight_decay: float = knob("weight decay of AdamW", low=0.0)
     warmup_steps: int = knob("steps over which the learning rate rises", low=1)
     clip: float = knob("largest norm of the gradient", above=0.0)
     ema: float = knob("decay of the averaged weights, which are exported", low=0.0, high=1.0)
     base_decay: float = knob(
         "share of a joint training over which the base loss fades out", low=0.0, high=1.0
     )
-    mask_token_id: int = knob("id of the target's vocabulary that fills a block", low=0)
+    mask_token_id: int = knob("token id of the target that fills a block", low=0)
     seed: int = knob("seed of weights, order and anchors", low=0, high=MOST_SEED)
-    validate_every: int = knob("steps between two lines of held-out numbers", low=1)
+    validate_every: int = knob("steps between two validations on held-out text", low=1)
     save_every: float = knob("seconds between two checkpoints", above=0.0)
 
 
@@ -84,14 +84,14 @@ class TrainConfig:
     data: str | None = knob("text that the target generated (.jsonl, .jsonl.gz), as captured")
     features: str | None = knob("folder of captured features")
     name: str | None = knob("name of the run folder; null: the configuration's hash")
-    parts: list[str] = knob("Python modules that are imported first and register heads of your own")
+    parts: list[str] = knob("Python modules to import first; they declare your own heads")
     threads: int = knob("CPU threads of each process", low=1, high=MOST_THREADS)
-    force: bool = knob("train again what is done already, or was begun with other settings")
-    output: str = knob("root folder of runs; trainings are in its folder `training`")
+    force: bool = knob("train again even if done already or begun with other settings")
+    output: str = knob("root folder of runs; trainings are in its subfolder `training`")
 
 
 def check_training(config: TrainConfig) -> None:
-    """Raise ConfigError for the first combination that cannot work, or path that is not there."""
+    """Raise ConfigError for the first combination that cannot work or path that does not exist."""
     for message in _conflicts(config):
         raise ConfigError(message)
 
@@ -104,8 +104,8 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
         check_folder_name("name", config.name)
     if (s.steps is None) == (s.minutes is None):
         yield (
-            f"training.steps={_shown(s.steps)}, training.minutes={_shown(s.minutes)}: give one of "
-            "them"
+            f"training.steps={_shown(s.steps)}, training.minutes={_shown(s.minutes)}: set exactly "
+            "one of them"
         )
     if s.short_block > s.block:
         yield f"training.short_block={s.short_block}: must be at most training.block={s.block}"
@@ -113,8 +113,8 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
         yield f"training.pure_prefix={s.pure_prefix}: must be less than training.block={s.block}"
     if s.stage == "head" and s.init is None:
         yield (
-            "training.init=null: a head is trained on a backbone; give the run folder of one, or "
-            "an exported drafter"
+            "training.init=null: a head is trained on a backbone; give the run folder of its "
+            "training, or an exported drafter"
         )
     wanted = {
         "data": "the text that the target generated (training.generate)",
@@ -131,7 +131,7 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:
-    """What a training's result depends on, by dotted key."""
+    """The settings that a training's result depends on, by dotted key."""
     plain = asdict(config)
     model = {key: value for key, value in plain["model"].items() if key != "drafters"}
     training = {key: value for key, value in plain["training"].items() if key != "save_every"}

@@ -1,4 +1,4 @@
-"""Which settings the chosen parts do not read."""
+"""Settings that the chosen parts do not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dartree_exp.trees.spec import EVERY_TREE, SCORERS, TREES
 def unread(config: Mapping[str, Any]) -> set[str]:
     """Dotted keys of a resolved configuration that cannot change its result.
 
-    A part of an unknown name may read all: records of other versions are asked about, too.
+    A part of an unknown name (records of another version) is assumed to read every key.
     """
     tree, budget = config.get("tree") or {}, config.get("budget") or {}
     found = set()

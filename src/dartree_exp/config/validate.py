@@ -1,6 +1,4 @@
-"""Ranges of single settings, and combinations that cannot work. No model, no tensor library,
-nothing slow.
-"""
+"""Checks of single ranges and of combinations. Loads no model and imports no tensor library."""
 
 from __future__ import annotations
 
@@ -59,10 +57,10 @@ def _conflicts(config: Config) -> Iterator[str]:
     if "" in config.decoding.stop_strings:
         yield "decoding.stop_strings: an empty string would end every answer at once"
     if model.name == "toy" and model.family is None:
-        yield "model.family=null: the toy target needs one: llama, qwen3"
+        yield "model.family=null: model=toy needs one of llama, qwen3"
     if model.name != "toy" and model.family is not None:
         yield (
-            f"model.family={model.family}: only model=toy has it; others read it from their own "
+            f"model.family={model.family}: only for model=toy; other targets read it from their "
             "config.json"
         )
     if model.name == "toy" and model.path is not None:
@@ -79,7 +77,7 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"{', '.join(family.kinds)}"
         )
     if family.scripted and drafter.head != NO_HEAD:
-        yield f"drafter.head={drafter.head}: drafter={drafter.name} is scripted and has none"
+        yield f"drafter.head={drafter.head}: drafter={drafter.name} is scripted and has no head"
     assert tree.scoring is not None  # load_config fills it in
     if SCORERS[tree.scoring].corrects and drafter.head == NO_HEAD:
         yield (
@@ -94,7 +92,7 @@ def _conflicts(config: Config) -> Iterator[str]:
         yield (
             "tree.draft_sampling=release: only Domino's chain samples drafts (tree=chain, "
             "tree.scoring=conditional,"
-            f" drafter.head=gru), this is tree={tree.name}, tree.scoring={tree.scoring}, "
+            f" drafter.head=gru); this is tree={tree.name}, tree.scoring={tree.scoring}, "
             f"drafter.head={drafter.head};"
             " use tree.draft_sampling=argmax"
         )
@@ -122,22 +120,20 @@ def _conflicts(config: Config) -> Iterator[str]:
         yield f"drafter.num_drafts=null: drafter={drafter.name} is scripted and needs a number"
     if not family.scripted and drafter.path is None:
         yield (
-            f"drafter={drafter.name}: there are no such weights for model={model.name}; set "
+            f"drafter={drafter.name}: no weights for model={model.name} are known; set "
             "drafter.path=<folder>"
         )
     if drafter.path == SEEDED and model.name != "toy":
         yield f"drafter.path={SEEDED}: only for model=toy; set drafter.path=<folder>"
     if not family.scripted and drafter.num_drafts is not None:
         yield (
-            f"drafter.num_drafts={drafter.num_drafts}: only scripted drafters have it; "
-            "tree.depth limits a tree"
+            f"drafter.num_drafts={drafter.num_drafts}: only for scripted drafters; set tree.depth "
+            "to limit a tree"
         )
 
 
 def check_folder_name(key: str, value: str, name: str | None = None) -> None:
-    """Raise ConfigError where a setting's value, or `name`, its last part, is no plain folder
-    name.
-    """
+    """Raise ConfigError if a value, or its last part `name`, is not a plain folder name."""
     if not _FOLDER_NAME.fullmatch(value if name is None else name):
         what = "must be" if name is None else "must end in"
         raise ConfigError(

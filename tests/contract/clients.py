@@ -6,18 +6,21 @@ The contract suite runs on all of them.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
 
 from dartree_exp.budgets.fixed import FixedBudget
 from dartree_exp.decode import Method
+from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.interfaces import Block, Limits, Probes
-from dartree_exp.models.toy import MASK_ID, toy_target
+from dartree_exp.models.toy import MASK_ID
 from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.lift import EachScorer
 from dartree_exp.trees.marginal import MarginalScorer
 from dartree_exp.trees.menu import BlockScorer, MenuTable
+from dartree_exp.trees.pool import PoolBuilder
 from dartree_exp.trees.scorer import levels
 
 
@@ -53,10 +56,16 @@ class LmDrafter(Client):
 
     def __init__(self, target) -> None:
         super().__init__(target)
-        self.lm = toy_target("llama", target.dtype, seed=9, layers=1)
+        self.lm = copy.copy(target)
 
     def session(self, opening):
         return LmSession(self.lm, opening)
+
+
+def doubted(logits, seed):
+    """Logits of a language model that is not quite the target."""
+    noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(seed))
+    return logits + 0.5 * logits.std() * noise
 
 
 class LmSession(Client):
@@ -73,6 +82,7 @@ class LmSession(Client):
                 text[commit.start[r] - len(committed) :] = [*committed, commit.roots[r]]
             cache.keep(min(cache.length, len(text) - 1))
             first = self.lm.prefill(text[cache.length :], cache).logits  # forward 1
+            first = doubted(first, cache.length)
             scorers.append(LmScorer(self.lm, cache, text[-1], first, self.opening.lend))
         return EachScorer(scorers)
 
@@ -113,7 +123,7 @@ class LmScorer:
             positions = torch.full((1, n), past)
             out = self.lm.verify(token, positions, mask, self.cache)
             self.cache.keep(past)
-        return out.logits
+        return doubted(out.logits, past)
 
     def finite(self):
         return self.first.isfinite().all()
@@ -127,7 +137,7 @@ class LmScorer:
 
 
 class ProbingDrafter(Client):
-    max_probes = 2
+    block_size = num_drafts = max_probes = 2
 
     def session(self, opening):
         return ProbingSession(self.target, opening)
@@ -137,11 +147,16 @@ class ProbingSession(Client):
     def __init__(self, target, opening) -> None:
         self.opening, requests = opening, len(opening.prompts)
         self.guesses = torch.zeros(requests, ProbingDrafter.max_probes, target.vocab_size)
-        self.seen = 0
+        oracle = ScriptedDrafter("oracle", target, ProbingDrafter.max_probes)
+        pairs = zip(opening.prompts, opening.samplers, strict=True)
+        self.oracles = [oracle.session(prompt, sampler) for prompt, sampler in pairs]
 
     def draft(self, commit, draws):
-        hidden = torch.zeros(*self.guesses.shape[:2], 1)
-        return self.opening.scoring(Block(hidden, self.guesses.float(), None), commit, draws)
+        places = zip(self.oracles, commit.roots, commit.start, strict=True)
+        known = Block.stack([one.propose(None, root, start) for one, root, start in places])
+        # An untrained target guesses badly: the truth gets a share.
+        logits = self.guesses.float() + 0.1 * known.logits
+        return self.opening.scoring(replace(known, logits=logits), commit, draws)
 
     def probes(self, tree):
         requests, nodes = tree.tokens.shape
@@ -255,14 +270,20 @@ def cheap(rows: int) -> float:
     return 1.0 + 0.001 * rows
 
 
+def roomy(method: Method, **parts) -> Method:
+    """Parts that do not read `tree.candidates`, and room for the trees they make."""
+    return replace(method, max_rows=1 + method.budget, **parts)
+
+
 CLIENTS = {
-    "lm drafter": lambda target, method: replace(method, drafter=LmDrafter(target)),
-    "probing drafter": lambda target, method: on(ProbingDrafter(target), method),
-    "sampled chain": lambda target, method: replace(
-        method, scoring=sampled, builder=SampledChain()
+    # Its candidates have no base order, so a builder that asks for the best children.
+    "lm drafter": lambda target, method: roomy(
+        method, drafter=LmDrafter(target), builder=PoolBuilder(3, 4)
     ),
-    "mixture posterior": lambda target, method: replace(method, scoring=mixture),
-    "cost-reading policy": lambda target, method: replace(
+    "probing drafter": lambda target, method: on(ProbingDrafter(target), method),
+    "sampled chain": lambda target, method: roomy(method, scoring=sampled, builder=SampledChain()),
+    "mixture posterior": lambda target, method: roomy(method, scoring=mixture),
+    "cost-reading policy": lambda target, method: roomy(
         method, scoring=extending, policy=CostReading(), cost=cheap
     ),
 }

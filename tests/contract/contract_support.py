@@ -102,7 +102,12 @@ def _pairs() -> Iterator[tuple[str, Drafting]]:
 
 DRAFTING = dict(_pairs())
 DRAFTING |= {
-    name: Drafting(("tree=pruned", "tree.scoring=marginal"), None, "pruned", client)
+    name: Drafting(
+        ("tree=pruned", "tree.scoring=marginal"),
+        None,
+        "chain" if "chain" in name else "pruned",
+        client,
+    )
     for name, client in CLIENTS.items()
 }
 assert {"ar", *DRAFTING} >= set(known_methods()), "a published method is in no pair"

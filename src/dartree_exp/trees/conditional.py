@@ -5,13 +5,13 @@ DominoTree, DARTree).
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from dartree_exp.interfaces import Best, Block, CorrectionHead, Draws
 from dartree_exp.trees.menu import BlockScorer, MenuTable, Scoring, step_log_probs
 
-State = Float[Tensor, "nodes S"]
+State = Shaped[Tensor, "nodes ..."]  # the head's own
 
 
 class ConditionalScorer(BlockScorer):
@@ -106,7 +106,7 @@ class ConditionalScorer(BlockScorer):
         depth: int,
         parent: Int64[Tensor, "*R M"],
         token: Int64[Tensor, "*R M"],
-    ) -> Float[Tensor, "children S"]:
+    ) -> Shaped[Tensor, "children ..."]:
         if parent.dim() == 2 and parent.shape[0] > 1:
             requests = parent.shape[0]
             first = torch.arange(requests, device=parent.device) * (state.shape[0] // requests)

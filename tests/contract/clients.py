@@ -110,7 +110,7 @@ class LmScorer:
         return tokens, values, tokens
 
     def top(self, state, depth, count):
-        values, tokens = self.score(state, depth).sort(-1, descending=True, stable=True)
+        values, tokens = self.score(state, depth).sort(dim=-1, descending=True, stable=True)
         return tokens[:, :count], values[:, :count], tokens[:, :count]
 
     def advance(self, state, depth, parent, token):

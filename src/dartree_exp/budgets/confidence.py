@@ -13,12 +13,11 @@ from dartree_exp.trees.prune import leading
 
 
 class ConfidenceBudget(FixedBudget):
-    """A path ends before its first node whose confidence is below `threshold` (strict, so that 0
-    keeps every node).
+    """Cuts a path before its first node whose confidence is below `threshold` (strict, so 0 keeps
+    every node).
 
-    The confidence of each position counts alone, not the product along the path. It depends on the
-    slot and the token before, hence siblings share it. A chain that keeps nothing is a plain
-    decoding step.
+    Each position's confidence is compared alone, not the product along the path. It depends on the
+    slot and the previous token, so siblings share it.
     """
 
     def __init__(self, threshold: float) -> None:

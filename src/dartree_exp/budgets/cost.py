@@ -1,4 +1,4 @@
-"""What a target forward of so many rows costs on this machine."""
+"""The time of a target forward on this machine, by its number of rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 
 class CostCurve:
-    """Seconds by rows, as measured in the warm-up; straight lines between the measured points, the
-    last one's slope beyond them.
+    """Seconds by rows, as measured in the warm-up; linear between the measured points, and beyond
+    the last one with the last slope.
     """
 
     def __init__(self, seconds_by_rows: Mapping[int, float]) -> None:
@@ -22,5 +22,5 @@ class CostCurve:
         if len(points) == 1 or rows <= points[0][0]:
             return points[0][1]
         right = min(max(bisect_left(points, (rows,)), 1), len(points) - 1)
-        (low, cheap), (high, dear) = points[right - 1], points[right]
-        return cheap + (dear - cheap) * (rows - low) / (high - low)
+        (low, before), (high, after) = points[right - 1], points[right]
+        return before + (after - before) * (rows - low) / (high - low)

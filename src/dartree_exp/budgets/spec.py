@@ -11,7 +11,7 @@ from dartree_exp.parts import Parts, Spec
 class BudgetSpec(Spec):
     """A policy. `target.from_settings(settings)` makes it.
 
-    confident: it asks the drafter's confidence head, so that the drafter must have one.
+    confident: it needs a drafter with a confidence head.
     """
 
     confident: bool = False
@@ -27,7 +27,7 @@ BUDGETS = Parts(
     BudgetSpec(
         name="confidence",
         target="dartree_exp.budgets.confidence:ConfidenceBudget",
-        meaning="a path ends before the first draft that the confidence head doubts (DSpark)",
+        meaning="a path is cut before the first draft with confidence below the threshold (DSpark)",
         reads=("threshold",),
         confident=True,
     ),

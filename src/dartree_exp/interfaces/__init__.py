@@ -1,10 +1,9 @@
-"""The words of the decode loop as types: what a drafter, a builder, a policy, a verifier and an
-engine hand to each other. Imports torch, jaxtyping and the standard library only.
+"""The types of the decode loop: the values that a drafter, a builder, a policy, a verifier and an
+engine exchange, and their protocols. Imports torch, jaxtyping and the standard library only.
 
-`*R` are leading request axes: the loop always has one, R requests (1 in a plain run). Scorers,
-level-wise builders and masks act on the last axes alone, so that they also take tensors of one
-request without that axis. Requests of different size are padded to one shape; what counts is said
-by a length or size per request.
+`*R` are leading request axes. The loop always has one, of R requests (1 in a plain run). Scorers,
+level-wise builders and masks act on the last axes alone, so they also take tensors of one request
+without that axis. Requests of different size are padded to one shape; each has a length or size.
 """
 
 from dartree_exp.interfaces.parts import (

@@ -34,8 +34,8 @@ class CorrectionHead(Protocol):
     """Depth d (1..D) is corrected iff d > `pure_draft_prefix_len`; the state reads every token, the
     root first.
 
-    States are tensors whose dim 0 is nodes: those of the first request, then those of the next, as
-    many for each. What `prepare` returns is the head's own business and lives one round.
+    Dim 0 of a state is nodes: those of the first request, then those of the next, the same number
+    for each. What `prepare` returns is private to the head and valid for one round.
     """
 
     pure_draft_prefix_len: int
@@ -44,7 +44,7 @@ class CorrectionHead(Protocol):
         """State after reading each request's root."""
 
     def prepare(self, block: Block, candidate_ids: Int64[Tensor, "*R D K"]) -> Any:
-        """Tables of this round; candidate_ids are target ids."""
+        """Precomputed tables of this round; candidate_ids are target ids."""
 
     def correction(
         self, prepared: Any, state: Float[Tensor, "N S"], depth: int
@@ -59,11 +59,11 @@ class CorrectionHead(Protocol):
         parent: Int64[Tensor, " M"],
         token: Int64[Tensor, " M"],
     ) -> Float[Tensor, "M S"]:
-        """State after reading `token` at `depth`, below rows `parent` of `state`."""
+        """State after reading `token` at `depth`; its parents are rows `parent` of `state`."""
 
 
 class ConfidenceHead(Protocol):
-    """How likely a draft is accepted, given that all before it were."""
+    """The probability that a draft is accepted if all before it were."""
 
     def probability(
         self,
@@ -71,7 +71,7 @@ class ConfidenceHead(Protocol):
         previous: Int64[Tensor, "*drafts"],
         depth: Int64[Tensor, "*drafts"],
     ) -> Float32[Tensor, "*drafts"]:
-        """Given the hidden state of the draft's slot, the token before it and its depth."""
+        """hidden: of the draft's slot. previous: the token before the draft."""
 
 
 class Draws(Protocol):
@@ -80,16 +80,16 @@ class Draws(Protocol):
     start: tuple[int, ...]  # absolute position of each root
 
     def where(self, request: int) -> str:
-        """For messages: `round 3, sample 'x'`."""
+        """The place to name in messages: `round 3, sample 'x'`."""
 
     def draft(self, logits: Float[Tensor, "*R K"], depth: int) -> Int64[Tensor, "*R"]:
-        """Places drawn from softmax(logits / T), the best where T = 0. Its noise is independent of
+        """Indices drawn from softmax(logits / T), the argmax at T = 0. The noise is independent of
         the target's.
         """
 
     def target_noise(self, depth: int, size: int) -> Float64[Tensor, "R {size}"]:
-        """The Gumbel noise of the target's own draw at a depth, for coupled drafting; zero where
-        the target is greedy.
+        """The Gumbel noise of the target's own draw at a depth, for coupled drafting; zero if the
+        target is greedy.
         """
 
     def target(self, request: int, logits: Float[Tensor, " V"], depth: int) -> int:
@@ -98,44 +98,42 @@ class Draws(Protocol):
     def target_rows(
         self, logits: Float[Tensor, "R n V"], depths: Int64[Tensor, "R n"], deepest: int
     ) -> Int64[Tensor, "R n"]:
-        """The same for all rows at once, on the device. depths: of the rows' nodes,
-        at most `deepest`; row i predicts the token below it.
+        """The same for all rows at once, on the device. Row i predicts the token after node i.
+
+        depths: of the nodes, at most `deepest`.
         """
 
 
 class Scorer(Protocol):
     """Log-probabilities of the candidates of every depth, given a state for each parent node.
 
-    Depths run from 1 to `num_drafts`. A state is the scorer's own: builders hand it back and never
-    look inside.
+    Depths run from 1 to `num_drafts`. States are opaque to builders.
     """
 
     num_drafts: int
-    path_dependent: bool  # False: `score` ignores the state, so a depth has one menu for its nodes
+    path_dependent: bool  # False: `score` ignores the state; all nodes of a depth share one menu
     root: Int64[Tensor, "*R"]  # the last committed tokens
 
     def start(self) -> Any:
-        """State of one node for each request: the root has been read."""
+        """State of each request's root."""
 
     def candidates(self, depth: int) -> Int64[Tensor, "*R K"]:
         """Target token ids: base logits descending, equal logits by token id."""
 
     def score(self, state: Any, depth: int) -> Float[Tensor, "*R N K"]:
-        """Log-probability of each candidate below each of N parents; never above 0, also in
-        rounding.
-        """
+        """Log-probability of each candidate below each of N parents; never above 0."""
 
     def best(self, state: Any, depth: int) -> Best:
         """The best child of each parent: token, log-probability, rank among the candidates.
 
-        What the largest entries of `score` say, without putting the candidates in order. Equal
-        scores go to the smaller rank, or to the smaller token id where the whole vocabulary is
-        scored (Domino's argmax).
+        These are the largest entries of `score`, found without sorting the candidates. Equal scores
+        go to the smaller rank, or to the smaller token id if the whole vocabulary is scored
+        (Domino's argmax).
         """
 
     def top(self, state: Any, depth: int, count: int) -> Top:
         """The k = min(count, K) best children of each parent, best first: tokens, log-probabilities
-        and ranks. `best` is the first column; equal scores stand in its order.
+        and ranks. Ties as in `best`, which is the first column.
         """
 
     def advance(
@@ -144,18 +142,18 @@ class Scorer(Protocol):
         """State of new nodes at `depth`: `token` read below row `parent` of `state`."""
 
     def finite(self) -> Bool[Tensor, "*R"]:
-        """Whether no draft logit so far was NaN or infinite; stays on the device."""
+        """Whether all draft logits so far were finite; stays on the device."""
 
     def fault(self, request: int) -> str:
-        """What is not finite, for a message; reads the device."""
+        """A message that names what is not finite; reads the device."""
 
     def one(self, request: int) -> Scorer:
         """The scorer of one request, without request axis."""
 
     # Optional, for parts that need them:
     #   sample(state, depth, draws) -> token, log q, rank, [*R, N] each: a draft drawn from q
-    #   confidence(tree) -> float32 [*R, N]: how likely a draft is accepted, given those before it
-    #   extend() -> bool: draft another block of depths; False where there is none
+    #   confidence(tree) -> float32 [*R, N]: probability of acceptance, given the drafts before it
+    #   extend() -> bool: draft another block of depths; False if there is none
 
 
 class Builder(Protocol):
@@ -163,18 +161,17 @@ class Builder(Protocol):
 
     def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
         """A prefix-closed tree of at most `limits.nodes` drafted nodes and min(limits.depth,
-        drafts) levels for each request.
+        drafts) levels for each request; the bare root for 0 nodes.
 
-        Fewer nodes where the scorer has no more; the bare root for 0 nodes. Raises ValueError for a
-        negative number.
+        Raises ValueError for a negative number.
         """
 
 
 class BudgetPolicy(Protocol):
-    """`plan` is asked before the tree is built, `trim` after; `observe` tells what came of it."""
+    """`plan` is called before the tree is built, `trim` after, `observe` after verification."""
 
     def plan(self, view: RoundView, scorer: Scorer) -> Limits:
-        """How large the coming tree may be, at most `view.limits`."""
+        """Limits of the next tree, at most `view.limits`."""
 
     def trim(self, view: RoundView, tree: DraftTree, scorer: Scorer) -> DraftTree:
         """The nodes of the built tree to verify: itself, or a prefix-closed part of it."""
@@ -185,8 +182,8 @@ class BudgetPolicy(Protocol):
 class Verifier(Protocol):
     """Decides which path of the tree is committed."""
 
-    exact: bool  # whether the target's output law is preserved
-    proposals: tuple[str, ...]  # the kinds of `DraftTree.proposal` it is right for
+    exact: bool  # whether the target's output distribution is preserved
+    proposals: tuple[str, ...]  # the kinds of `DraftTree.proposal` it is correct for
 
     def __call__(
         self,
@@ -195,23 +192,24 @@ class Verifier(Protocol):
         draws: Draws,
         healthy: Bool[Tensor, " R"] | None = None,
     ) -> Accepted:
-        """logits: of the target, row i after node i. healthy: fetched with the rest.
+        """logits: of the target, row i after node i. healthy: returned in `Accepted.healthy`, on
+        the host.
 
-        Raises NonFiniteLogitsError for a row of the target that decides.
+        Raises NonFiniteLogitsError if a row on the path is not finite.
         """
 
 
 class DraftSession(Protocol):
-    """The drafting of the requests of one loop."""
+    """The drafting state of the requests of one loop."""
 
     def draft(self, commit: Commit, draws: Draws) -> Scorer:
-        """The scorer of the coming round."""
+        """The scorer of the next round."""
 
     def probes(self, tree: DraftTree) -> Probes | None:
-        """Rows of the drafter's own for the verification forward."""
+        """The drafter's own rows for the verification forward."""
 
     def after(self, accepted: Accepted, forward: Forward) -> None:
-        """What the verification forward said."""
+        """Called with the results of the verification forward."""
 
 
 class Drafter(Protocol):
@@ -221,21 +219,21 @@ class Drafter(Protocol):
     num_drafts: int  # D, the deepest draft of a block
     block_size: int  # b, slots of a block
     target_layer_ids: tuple[int, ...]  # taps it reads; id i is the output of decoder layer i
-    max_positions: int  # it may use positions 0..max_positions-1; beyond, decode plainly
+    max_positions: int  # positions it can draft at are 0..max_positions-1; then plain decoding
 
     @property
     def weights_sha256(self) -> str | None:
-        """Hex digest of the weights; None where there are no weight files."""
+        """Hex digest of the weights; None if there are no weight files."""
 
     def open(self, opening: Opening) -> DraftSession:
         """A fresh session for the requests of one loop."""
 
 
 class Engine(Protocol):
-    """How rows become logits, for R requests at once: caches, masks, forwards."""
+    """Computes the logits of rows, for R requests at once: caches, masks, forwards."""
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Float[Tensor, "R V"], Commit]:
-        """Logits after each prompt, and the commit of the prompts; its roots are to come."""
+        """Logits after each prompt, and the commit of the prompts, whose roots are not set yet."""
 
     def rows(self, tree: DraftTree, probes: Probes | None) -> Rows: ...
 
@@ -243,6 +241,6 @@ class Engine(Protocol):
         """All rows enter the cache."""
 
     def commit(self, forward: Forward, accepted: Accepted, active: Sequence[bool]) -> Commit:
-        """Keep the rows of the accepted paths, forget the others. A request that is not active
-        stands still.
+        """Keep the rows of the accepted paths, drop the others. Nothing is committed for a request
+        that is not active.
         """

@@ -1,4 +1,4 @@
-"""The draft tree: what a builder hands to verification."""
+"""The draft tree that a builder returns and a verifier reads."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ from torch import Tensor
 @dataclass(frozen=True, eq=False)
 class DraftTree:
     """A prefix tree of N drafted tokens below the root for each request, n = 1+N nodes; all tensors
-    live on one device.
+    are on one device.
 
     Node 0 is the root: the last committed token, not a draft, never counted in a budget. Parents
-    come before their children. Builders work by tensor operations, so the invariants are checked on
-    demand, by `validate`.
+    come before their children. `validate` checks the invariants; no builder does.
 
-    A smaller tree of another request is filled up with padding: nodes of parent -1, token and depth
-    0 and score -inf, which no path reaches.
+    Smaller trees are padded with nodes of parent -1, token and depth 0 and score -inf, which no
+    path reaches.
     """
 
     tokens: Int64[Tensor, "*R n"]  # target token ids
     parents: Int64[Tensor, "*R n"]  # node index of the parent; -1 at the root
     depths: Int64[Tensor, "*R n"]  # 0 at the root
     scores: Float[Tensor, "*R n"]  # log-probability of the path under the drafter; 0 at the root
-    # place of the token among its depth's candidates; -1 at the root
+    # index of the token among its depth's candidates; -1 at the root
     ranks: Int64[Tensor, "*R n"] | None
-    supertree_size: int  # non-root nodes the builder kept before pruning; N where nothing is pruned
-    levels: int | None = None  # at most so many depths, known on the host; None: at most N
-    supertree: DraftTree | None = None  # what was scored, where it was pruned; for the record
-    kept: Int64[Tensor, "*R n"] | None = None  # places of these nodes in the supertree, ascending
-    size: Int64[Tensor, "*R"] | None = None  # nodes with the root; None: 1+N, no padding
+    supertree_size: int  # non-root nodes the builder kept before pruning; N if nothing is pruned
+    levels: int | None = None  # upper bound of the depths, known on the host; None: N
+    supertree: DraftTree | None = None  # the tree before pruning, for the record
+    kept: Int64[Tensor, "*R n"] | None = None  # indices of these nodes in the supertree
+    size: Int64[Tensor, "*R"] | None = None  # nodes, root included; None: 1+N, no padding
     proposal: str = "best"
     """How nodes were proposed: `best` (the likeliest children), `sampled` (drawn from q with
-    replacement) or `distinct` (without). A rejection rule is right for one kind only.
+    replacement) or `distinct` (without). A rejection rule is correct for one kind only.
     """
-    # log-probability of each sampled node in the law it was drawn from
+    # log-probability of each sampled node in the distribution it was drawn from
     log_q: Float[Tensor, "*R n"] | None = None
 
     @property
     def num_nodes(self) -> int:
-        """N, the root not counted, padding included."""
+        """N: without the root, with padding."""
         return self.tokens.shape[-1] - 1
 
     @property
     def deepest(self) -> int:
-        """A bound of the depths that costs no look at the device."""
+        """An upper bound of the depths that needs no transfer from the device."""
         return self.num_nodes if self.levels is None else self.levels
 
     def one(self, request: int) -> DraftTree:
@@ -107,9 +106,9 @@ class DraftTree:
         """Check every invariant and return self; for tests and debugging, since it reads the tree
         on the host. With a request axis, each request's tree is checked.
 
-        Raises ValueError naming the first node that breaks one: a proper root,
-        parents that exist and come first (prefix closed), depths one below the parent's, distinct
-        siblings, scores that never rise along a path, at most `budget` nodes.
+        Raises ValueError naming the first node that breaks one: a proper root, parents that exist
+        and come first (prefix closed), depths one more than the parent's, distinct siblings, scores
+        that never rise along a path, at most `budget` nodes.
         """
         if self.tokens.dim() == 2:
             for request in range(self.tokens.shape[0]):

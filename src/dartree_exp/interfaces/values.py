@@ -1,4 +1,4 @@
-"""What the parts of the loop hand to each other."""
+"""The values that the parts of the loop exchange."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dartree_exp.interfaces.tree import DraftTree
 
 @dataclass(frozen=True)
 class Block:
-    """What one draft forward yields: drafting slots only, in the order of depth (slot j predicts
-    depth j + 1, in both slot layouts).
+    """The result of one draft forward: drafting slots only, by depth (slot j predicts depth j + 1,
+    in both slot layouts).
     """
 
     hidden: Float[Tensor, "*R D H"]  # final-normed backbone output, in the drafter's dtype
@@ -31,7 +31,7 @@ class Block:
 
     @staticmethod
     def stack(blocks: Sequence[Block]) -> Block:
-        """Blocks of one request each, side by side along a new request axis."""
+        """Blocks of one request each, stacked along a new request axis."""
         first = blocks[0]
         if len(blocks) == 1:
             return replace(first, hidden=first.hidden[None], logits=first.logits[None])
@@ -41,11 +41,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Commit:
-    """What the last round committed: the rows that entered the target's cache, and the roots, which
-    are committed but not in the cache yet.
+    """The last round's commit: the rows that entered the target's cache, and the roots, which are
+    committed but not in the cache yet.
 
     Rows are in the order of the text; request r has `lengths[r]` of them, ending at position
-    `start[r] - 1`; further rows are padding. At first they are the whole prompt.
+    `start[r] - 1`; further rows are padding. The first commit is the whole prompt.
     """
 
     roots: tuple[int, ...]  # token of each request
@@ -56,17 +56,17 @@ class Commit:
     hidden: Float[Tensor, "R L H"]  # final-normed hidden states of the target
 
     def of(self, active: Sequence[bool]) -> Commit:
-        """The same without rows of requests that have ended: those stand still."""
+        """The same with length 0 for requests that have ended."""
         lengths = tuple(n if on else 0 for n, on in zip(self.lengths, active, strict=True))
         return replace(self, lengths=lengths)
 
 
 @dataclass(frozen=True)
 class Probes:
-    """Rows of a drafter's own that ride in the verification forward. They enter no answer.
+    """The drafter's own rows in the verification forward. They are never committed.
 
-    Row p sees the context, its parent and its parent's ancestors, and sits one position after its
-    parent. A parent is a node of the tree, or 1+N+q for the earlier probe q.
+    Row p attends to the context, its parent and its parent's ancestors; its position is one after
+    its parent's. A parent is a node of the tree, or 1+N+q for the earlier probe q.
     """
 
     tokens: Int64[Tensor, "R P"]
@@ -75,18 +75,18 @@ class Probes:
 
 @dataclass(frozen=True)
 class Rows:
-    """What one target forward reads: the tree's nodes, then the probes."""
+    """The input of one target forward: the tree's nodes, then the probes."""
 
     tokens: Int64[Tensor, "R n"]
     parents: Int64[Tensor, "R n"]  # -1 at the root and at padding
     positions: Int64[Tensor, "R n"]  # absolute
-    masks: tuple[Float[Tensor, "1 1 n _"], ...]  # per request, additive, over past + n keys
-    nodes: int  # 1 + N: rows of the tree; the others are probes
+    masks: tuple[Float[Tensor, "1 1 n _"], ...]  # for each request, additive, over past + n keys
+    nodes: int  # 1+N rows of the tree; the others are probes
 
 
 @dataclass(frozen=True)
 class Forward:
-    """What one target forward yields, row by row, in the model's dtype."""
+    """The output of one target forward, row by row, in the model's dtype."""
 
     logits: Float[Tensor, "R n V"]
     features: Float[Tensor, "R n taps_H"] | None  # None without taps
@@ -109,7 +109,7 @@ class Accepted:
     """The path of each request through its tree, on the host; `path` is the same on the device."""
 
     paths: tuple[list[int], ...]  # node indices, the root (0) first
-    tokens: tuple[list[int], ...]  # drafts on the path, the root left out
+    tokens: tuple[list[int], ...]  # drafts on the path, without the root
     bonus: tuple[int, ...]  # the target's own token after the path
     healthy: tuple[bool, ...]  # whether all draft logits were finite
     device: torch.device
@@ -124,7 +124,7 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Limits:
-    """How large the coming tree may be."""
+    """The largest size of the next tree."""
 
     depth: int  # levels
     nodes: int  # without the root
@@ -132,17 +132,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class RoundView:
-    """What a policy may look at before the tree is verified."""
+    """What a policy may read before the tree is verified."""
 
     index: int  # of the round
     start: tuple[int, ...]  # absolute position of each root
     limits: Limits  # of the method: `tree.budget` nodes, the drafter's depth
-    cost: Callable[[int], float]  # rows -> seconds of a target forward, as measured on this machine
+    cost: Callable[[int], float]  # rows -> seconds of a target forward, measured on this machine
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What came of a round."""
+    """The result of a round."""
 
     tree: DraftTree
     accepted: Accepted
@@ -152,10 +152,10 @@ class RoundResult:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a drafter gets when a loop starts."""
+    """The argument of `Drafter.open`, when a loop starts."""
 
     prompts: Sequence[Sequence[int]]
     samplers: Sequence[Any]  # the target's decision rule of each request; scripted drafters use it
-    scoring: Callable[[Block, Commit, Draws], Scorer]  # what the configuration makes of a block
+    scoring: Callable[[Block, Commit, Draws], Scorer]  # makes the configured scorer of a block
     lend: Callable[[str], AbstractContextManager[None]]
-    """`with lend("draft"):` within another stage gives the time to the draft stage."""
+    """`with lend("draft"):` within another stage charges the time to the draft stage."""

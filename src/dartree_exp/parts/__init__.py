@@ -1,6 +1,6 @@
-"""What the rest of the program may know about a part without importing it (torch-free).
+"""The specs of parts: what can be known about a part without importing it (torch-free).
 
-Each room has its own kind of `Spec` in its `spec.py`, beside a dictionary of those it holds.
+Each room has its own kind of `Spec` in its `spec.py`, and a dictionary of its specs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dartree_exp.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A part: its name in a configuration, its line in `--help`, and where it is implemented.
+    """A part: its name in a configuration, its line in `--help`, and its implementation.
 
     target: `module:Class`, imported when the part is made. reads: the knobs of its group that it
-    reads; a change of any other is the same run.
+    reads; other knobs do not change the run.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Spec:
     reads: tuple[str, ...] = ()
 
     def load(self) -> Any:
-        """What `target` names. Raises ConfigError where it cannot be imported."""
+        """The object that `target` names. Raises ConfigError if it cannot be imported."""
         try:
             return resolve_name(self.target)
         except (ImportError, AttributeError, ValueError) as error:

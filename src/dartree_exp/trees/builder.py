@@ -1,4 +1,4 @@
-"""The choice of a builder by configuration."""
+"""Makes the configured builder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from dartree_exp.trees.spec import TREES, TreeSettings
 
 
 def largest_tree(tree: TreeSettings, depths: int) -> int:
-    """Most nodes, root left out, that a round can send to verification with so many depths; at most
-    `tree.budget`.
-    """
+    """The most nodes, without the root, of a tree with `depths` levels; at most `tree.budget`."""
     spec = TREES[tree.name]
     choices = (
         tree.budget
@@ -32,7 +30,7 @@ def largest_tree(tree: TreeSettings, depths: int) -> int:
 
 
 def make_builder(tree: TreeSettings) -> Builder:
-    """The builder a configuration names; raises ConfigError for an unknown name, ValueError for a
-    value that would break a tree.
+    """The configured builder. Raises ConfigError for an unknown name, ValueError for an invalid
+    value.
     """
     return cast(Builder, TREES[tree.name].load().from_settings(tree))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ChainBuilder:
-    """The best candidate of each depth, in the state of the chain so far."""
+    """The best candidate of each depth, given the chain so far."""
 
     @classmethod
     def from_settings(cls, tree: TreeSettings) -> Self:

@@ -1,6 +1,4 @@
-"""Which of its depth's candidates a parent may produce: one rule for heap and level-wise
-builders.
-"""
+"""Which candidates of a depth a parent may have as children, for heap and level-wise builders."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ class Children:
     """At most `limit` children per parent (None: every candidate), taken in `order`.
 
     order: `base`, the first of the menu (released DARTree), or `corrected`, the best by score
-    (DominoTree). narrow_by_budget: released DARTree also limits them to the budget, while log Z
-    keeps running over all candidates.
+    (DominoTree). narrow_by_budget: at most as many children as the budget, as in released DARTree;
+    log Z is still over all candidates.
     """
 
     limit: int | None = None
@@ -28,9 +26,9 @@ class Children:
 
     def __post_init__(self) -> None:
         if self.order not in CHILD_ORDERS:
-            raise ValueError(f"child order {self.order!r}: {' or '.join(CHILD_ORDERS)}")
+            raise ValueError(f"child order {self.order!r}: must be {' or '.join(CHILD_ORDERS)}")
         if self.limit is not None and self.limit < 1:
-            raise ValueError(f"children = {self.limit}: a parent needs at least one")
+            raise ValueError(f"children = {self.limit}: must be at least 1")
 
     @classmethod
     def from_settings(cls, tree: TreeSettings) -> Self:
@@ -46,7 +44,7 @@ class Children:
     ) -> tuple[Float[Tensor, "*parents {count}"], Int64[Tensor, "*parents {count}"] | None]:
         """The `count` allowed entries of each row of log-probabilities, and their ranks.
 
-        Ranks are None where they are 0 .. count - 1 in every row. Ties fall to the smaller rank.
+        Ranks are None if they are 0 .. count - 1 in every row. Ties go to the smaller rank.
         """
         if count == log_probs.shape[-1]:
             return log_probs, None

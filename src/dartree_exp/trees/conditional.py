@@ -15,13 +15,12 @@ State = Shaped[Tensor, "nodes ..."]  # the head's own
 
 
 class ConditionalScorer(BlockScorer):
-    """A correction head of any kind over the candidates of a block. A state is the head's, the
-    nodes of all requests below each other.
+    """A correction head over the candidates of a block. A state is the head's: the nodes of all
+    requests in one dimension.
 
-    Depths up to the head's `pure_draft_prefix_len` keep the base logits; the state reads every
-    token all the same. Corrections run over the K candidates of a depth, or over every column of
-    the block where the whole draft vocabulary is needed (normalise=vocab, or as many candidates as
-    columns), which costs a product with all its output rows.
+    Depths up to the head's `pure_draft_prefix_len` keep the base logits, but the state reads every
+    token. Corrections run over the K candidates of a depth, or over every column of the block if
+    the whole draft vocabulary is needed (normalise=vocab, or as many candidates as columns).
     """
 
     path_dependent = True
@@ -76,7 +75,7 @@ class ConditionalScorer(BlockScorer):
         return rows
 
     def logits(self, state: State, depth: int) -> Float[Tensor, "*R N K"]:
-        """What `rows` normalises, of the candidates or of the whole draft vocabulary (K = Vd)."""
+        """The logits that `rows` normalises: of the candidates, or of all columns (K = Vd)."""
         base = self._base[depth - 1]
         if depth <= self._prefix:
             return self._of_all(base, state)
@@ -120,12 +119,11 @@ class ConditionalScorer(BlockScorer):
 
 
 class ReleasedScorer(ConditionalScorer):
-    """Domino's released chain at T > 0: uncorrected depths are drawn from softmax(base logits / T),
-    not maximised.
+    """Domino's released chain at T > 0: uncorrected depths are drawn from softmax(base logits / T)
+    instead of the argmax.
 
-    The released graph runner samples the slots before the corrected ones outside of its graph. The
-    draw is over the candidates, hence over the whole draft vocabulary for candidates=all. Only
-    `best` differs: chains ask for nothing else.
+    The draw is over the candidates, hence over the whole draft vocabulary for candidates=all. Only
+    `best` differs, because chains use nothing else.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Best-first search with a heap: exact, one node at a time, on the host.
 
-With marginal scores this is DDTree (arXiv 2604.12989, algorithm 1), with a path-dependent scorer it
-is DominoTree's heap (arXiv 2607.08642) and DARTree's "heap + sequential correction" baseline: one
-correction per popped node.
+With marginal scores this is DDTree (arXiv 2604.12989, algorithm 1). With a path-dependent scorer it
+is DominoTree's heap (arXiv 2607.08642) and DARTree's "heap + sequential correction" baseline, with
+one correction per popped node.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ Ties = tuple[int, ...]
 
 
 def by_rank_tuple(path: Ties, parent: int, place: int) -> Ties:
-    """DDTree: the smaller tuple of ranks along the path wins, a prefix beats its extension."""
+    """DDTree: the smaller tuple of ranks along the path comes first, a prefix before its
+    extensions.
+    """
     return (*path, place)
 
 
 def by_insertion(path: Ties, parent: int, place: int) -> Ties:
-    """DominoTree: the entry pushed first wins, all children of a node being pushed in order when it
-    is popped.
+    """DominoTree: the entry pushed first comes first; a popped node pushes all its children in
+    order.
     """
     return (parent, place)
 
@@ -46,7 +48,7 @@ TIE_RULES: dict[str, Callable[[Ties, int, int], Ties]] = {
 
 
 class Menu(NamedTuple):
-    """Children a node may get, best first."""
+    """The possible children of a node, best first."""
 
     scores: list[float]
     tokens: list[int]
@@ -56,20 +58,19 @@ class Menu(NamedTuple):
 class HeapBuilder:
     """Pops the best open entry, by path score + beta * depth, until the budget is spent.
 
-    Successors are opened lazily: a popped node opens its next sibling and its best child, which
-    gives the order of the full heap since neither can come before the popped entry: for beta <= 0
-    no key rises along a path (arXiv 2608.13524, Lemma 1). Path scores are sums in double precision,
-    without the depth bonus.
+    A popped node pushes only its next sibling and its best child. The order is that of the full
+    heap, because for beta <= 0 no key rises along a path (arXiv 2608.13524, Lemma 1). Path scores
+    are sums in double precision, without the depth bonus.
 
-    ties: `rank_tuple` or `insertion`; None takes the rule of the published method: insertion order
+    ties: `rank_tuple` or `insertion`; None uses the rule of the published method: insertion order
     (DominoTree) for path-dependent scorers, the rank tuple (DDTree) for the others. Ranks are
-    places in the node's own menu.
+    indices in the node's own menu.
     """
 
     def __init__(self, children: Children, ties: str | None = None, beta: float = 0.0) -> None:
         check_beta(beta)
         if ties is not None and ties not in TIE_RULES:
-            raise ValueError(f"unknown tie rule {ties!r}: {' or '.join(TIE_RULES)}")
+            raise ValueError(f"unknown tie rule {ties!r}: must be {' or '.join(TIE_RULES)}")
         self._children = children
         self._beta = beta
         self._ties = ties
@@ -79,9 +80,7 @@ class HeapBuilder:
         return cls(Children.from_settings(tree), beta=tree.beta)
 
     def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
-        """The `limits.nodes` best prefixes of at most `limits.depth` tokens, in the order of
-        popping.
-        """
+        """The `limits.nodes` best prefixes of at most `limits.depth` tokens, in heap order."""
         if scorer.root.numel() > 1:
             return EachRequest(self).build(scorer, limits, draws)
         limit, budget = levels(scorer, limits), limits.nodes
@@ -91,7 +90,7 @@ class HeapBuilder:
 
         tokens, parents, depths, scores, ranks = [0], [-1], [0], [0.0], [-1]
         paths: list[Ties] = [()]
-        # -key, tie key, parent, place in its menu, score
+        # -key, tie key, parent, index in its menu, score
         open_entries: list[tuple[float, Ties, int, int, float]] = []
 
         def push(parent: int, place: int) -> None:
@@ -137,8 +136,8 @@ class HeapBuilder:
 
 
 def _menus(log_probs: Tensor, ids: Tensor, children: Children, budget: int) -> list[Menu]:
-    """Menus of the rows of log_probs [N, K] over ids [N, K], best first; no more entries than can
-    be popped.
+    """Menus of the rows of log_probs [N, K] over ids [N, K], best first, at most `budget`
+    entries.
     """
     values, ranks = children.take(log_probs, children.count(log_probs.shape[1], budget))
     values, places = values.sort(dim=-1, descending=True, stable=True)
@@ -151,7 +150,7 @@ def _menus(log_probs: Tensor, ids: Tensor, children: Children, budget: int) -> l
 
 
 class _SharedMenus:
-    """One menu per depth, all fetched in one go."""
+    """One menu per depth, all fetched at once."""
 
     def __init__(self, scorer: Scorer, limit: int, budget: int, children: Children) -> None:
         state = scorer.start()
@@ -170,9 +169,7 @@ class _SharedMenus:
 
 
 class _PathMenus:
-    """A menu per node from the node's own state: one correction and one state step for each popped
-    node.
-    """
+    """One menu per node from its own state: one correction and one state step per popped node."""
 
     def __init__(self, scorer: Scorer, limit: int, budget: int, children: Children) -> None:
         self._scorer = scorer

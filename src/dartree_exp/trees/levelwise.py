@@ -1,8 +1,8 @@
 """Level-wise builders: all parents of a depth are scored at once (DARTree, arXiv 2608.13524).
 
-For each depth a constant number of tensor operations, whatever width, candidates, budget and number
-of requests; no loop over nodes. On a GPU nothing is read on the host; on a CPU the selection looks
-for ties and sorts only where there are any.
+Each depth takes a constant number of tensor operations for any width, candidates, budget and number
+of requests, without a loop over nodes. On a GPU nothing is read on the host; on a CPU the selection
+sorts only if there are ties.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 def grow(scorer: Scorer, widths: list[int], children: Children, count: int) -> DraftTree:
-    """A tree with the `widths[d - 1]` best nodes at depth d, all of which are expanded.
+    """A tree with the `widths[d - 1]` best nodes at depth d, all of them expanded; fewer if there
+    are fewer children.
 
-    count: children per parent. Order within a depth: score descending, equal scores by place of the
-    parent, then by rank of the candidate. A width is cut to the children there are.
+    count: children per parent. Order within a depth: score descending, equal scores by order of the
+    parents, then by rank of the candidate.
     """
     state = scorer.start()
     ledger = Ledger(scorer.root)
@@ -46,7 +47,7 @@ def grow(scorer: Scorer, widths: list[int], children: Children, count: int) -> D
 
 
 class LevelwiseBuilder(ABC):
-    """Common part: the number of children and the schedule of widths, then `grow`."""
+    """The base of both builders: `grow` with a number of children and the widths of all depths."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -73,8 +74,8 @@ class LevelwiseBuilder(ABC):
 
 
 class FixedBuilder(LevelwiseBuilder):
-    """DARTree fixed: the budget is spread evenly over the depths; shallow depths take what does not
-    divide.
+    """DARTree fixed: the budget is spread evenly over the depths; shallow depths get the
+    remainder.
     """
 
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
@@ -95,15 +96,15 @@ class PrunedBuilder(LevelwiseBuilder):
 
     width: None for the round's budget.
 
-    beta plays no role while growing. With width >= budget, all candidates as children and beta = 0
-    the tree has the same nodes as the best-first heap: a node among the global best B has all its
-    ancestors among the best B of their depths, so none of them is lost on the way.
+    beta is not used while growing. With width >= budget, all candidates as children and beta = 0
+    the tree has the same nodes as the best-first heap, since a node among the global best B has all
+    its ancestors among the best B of their depths.
     """
 
     def __init__(self, children: Children, width: int | None, beta: float) -> None:
         check_beta(beta)
         if width is not None and width < 1:
-            raise ValueError(f"width = {width}: at least one node per depth")
+            raise ValueError(f"width = {width}: must be at least 1 node per depth")
         super().__init__(children)
         self._width = width
         self._beta = beta
@@ -113,8 +114,7 @@ class PrunedBuilder(LevelwiseBuilder):
         return cls(Children.from_settings(tree), tree.width, tree.beta)
 
     def widths(self, depths: int, budget: int, count: int) -> list[int]:
-        # The release caps the width by the children per parent (its `expansion_count`), as part of
-        # the budget rule.
+        # The release also limits the width to the children per parent (its `expansion_count`).
         width = budget if self._width is None else self._width
         return [min(width, count) if self._children.narrow_by_budget else width] * depths
 

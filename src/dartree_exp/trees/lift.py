@@ -1,4 +1,4 @@
-"""Parts written for one request, lifted to any number of them by looping and padding."""
+"""Adapters that run parts written for one request on several, by looping and padding."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 class OneRequestBuilder(Protocol):
     def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
-        """A tree without request axis, of a scorer without one."""
+        """A tree without request axis; `scorer` has none either."""
 
 
 class EachRequest:
-    """A `Builder` from one that reads a single request."""
+    """A `Builder` made of one for a single request."""
 
     def __init__(self, builder: OneRequestBuilder) -> None:
         self._builder = builder
@@ -33,7 +33,7 @@ class EachRequest:
 
 
 class EachScorer:
-    """A `Scorer` from one for each request, all of the same depths and number of candidates."""
+    """A `Scorer` made of one scorer per request, all with the same depths and candidates."""
 
     def __init__(self, scorers: Sequence[Scorer]) -> None:
         self._scorers = scorers

@@ -1,4 +1,4 @@
-"""Marginal scoring: every depth on its own, as a block-parallel backbone predicts it (DFlash,
+"""Marginal scoring: depths are independent, as a block-parallel backbone predicts them (DFlash,
 DDTree).
 """
 
@@ -9,7 +9,7 @@ from dartree_exp.trees.menu import MenuScorer, MenuTable, Scoring
 
 
 class MarginalScorer(MenuScorer):
-    """Base logits, no correction: all depths count as uncorrected for `normalise`."""
+    """Base logits without correction: for `normalise`, all depths are uncorrected."""
 
     @classmethod
     def of_round(

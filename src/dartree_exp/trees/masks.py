@@ -11,7 +11,7 @@ from dartree_exp.kernels import tree_mask as kernels
 
 
 def tree_mask(tree: DraftTree, past: int, dtype: torch.dtype) -> Float[Tensor, "1 1 n keys"]:
-    """Additive mask: 0 where visible (context, ancestors, self), finfo.min elsewhere."""
+    """Additive mask: 0 for visible keys (context, ancestors, self), else finfo.min."""
     return kernels.tree_mask(tree.parents, past, dtype)
 
 

@@ -1,6 +1,4 @@
-"""The candidates of every depth and their uncorrected log-probabilities: what all scorers of a
-block share.
-"""
+"""The candidates of every depth and their uncorrected log-probabilities, shared by all scorers."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What a scorer makes of a block.
+    """How a block is scored.
 
     candidates: K, or "all". normalise: what log Z runs over, see `MenuTable`. menu: DDTree's
     K = min(B, V) best of each depth's scored row; replaces `candidates`, and a static chain then
-    runs over the whole draft vocabulary. draws: conditional only, how a chain drafts its
-    uncorrected depths; None: their best.
+    runs over the whole draft vocabulary. draws: conditional only, samples a chain's uncorrected
+    depths; None: their argmax.
     """
 
     candidates: int | str
@@ -45,9 +43,8 @@ def step_log_probs(logits: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows K"]
     """Log-softmax over the last axis: logit - log Z, never above 0.
 
     Path scores are thus monotone in floating point; (parent + logit) - log Z, as in the released
-    DARTree, can lift a child an ulp above its parent and break prefix closure at beta = 0. The
-    minimum with 0 is built in: torch subtracts the row's maximum and then a logarithm that is never
-    negative, in an order that rounds to at most 0.
+    DARTree, can lift a child an ulp above its parent and break prefix closure at beta = 0. No
+    minimum with 0 is needed: torch subtracts the row's maximum and then a logarithm >= 0.
     """
     return torch.log_softmax(logits, dim=-1)
 
@@ -56,23 +53,22 @@ def look_up(
     table: Shaped[Tensor, "*R K"], place: Int64[Tensor, "*entries"]
 ) -> Shaped[Tensor, "*entries"]:
     """Entries `place` ([*R, ...]) of each request's own table."""
-    if table.numel() == table.shape[-1]:  # one request: a plain lookup is the faster operation
+    if table.numel() == table.shape[-1]:  # one request: a plain lookup is faster
         return table.flatten()[place]
     return table.gather(-1, place.flatten(1)).view_as(place)
 
 
 class MenuTable:
-    """Per depth the K best tokens of a block by base logit, in that order (equal logits by token
-    id).
+    """The K best tokens of each depth by base logit, in that order (equal logits by token id).
 
-    `normalise` says over what a log-probability is normalised: `candidates` (the K of the depth:
-    released DARTree), `vocab` (the draft vocabulary, which is the whole vocabulary unless the block
-    is restricted: DDTree, PCTree) or `vocab_on_prefix` (the draft vocabulary at depths no head
-    corrects, the candidates at the others: DominoTree).
+    `normalise` is the set that a log-probability is normalised over: `candidates` (the K of the
+    depth: released DARTree), `vocab` (the draft vocabulary, which is the whole vocabulary unless
+    the block is restricted: DDTree, PCTree) or `vocab_on_prefix` (the draft vocabulary at
+    uncorrected depths, the candidates at the others: DominoTree).
 
-    Where every column of the block is a candidate (`whole`), rows are kept in column order and put
-    in base order only when a builder asks: sorting a vocabulary per depth can cost more than the
-    rest of the round, and a chain does not need it.
+    If every column of the block is a candidate (`whole`), rows are kept in column order and sorted
+    only when a builder needs it: sorting a vocabulary for each depth can take longer than the rest
+    of the round, and a chain does not need it.
     """
 
     def __init__(self, block: Block, candidates: int | str, normalise: str) -> None:
@@ -112,11 +108,11 @@ class MenuTable:
 
     @cached_property
     def ids_of(self) -> tuple[Int64[Tensor, "*R K"], ...]:
-        """The same by depth: indexing a tuple spares builders a tensor operation per depth."""
+        """The same by depth; indexing a tuple saves a tensor operation per depth."""
         return self.ids.unbind(-2)
 
     def base_rows(self, depths: int | None = None) -> Float[Tensor, "*R depths K"]:
-        """Uncorrected log-probabilities of the first `depths` depths; K = Vd where `whole`."""
+        """Uncorrected log-probabilities of the first `depths` depths; K = Vd if `whole`."""
         if self.whole:
             return step_log_probs(self.logits[..., :depths, :])
         values, log_z = self.selection.values[..., :depths, :], self.selection.logsumexp
@@ -143,13 +139,13 @@ class BlockScorer(ABC):
         return torch.isfinite(self.table.logits.sum((-2, -1), dtype=torch.float64))
 
     def fault(self, request: int) -> str:
-        """What is not finite, where `finite` says so; reads the device."""
+        """A message that names what is not finite; reads the device."""
         logits = self.table.logits[request] if self.table.requests else self.table.logits
         bad = int((~logits.isfinite()).sum())
         return f"draft logits: {bad} of {logits.numel()} values are NaN or infinite"
 
     def confidence(self, tree: DraftTree) -> Float32[Tensor, "*R N"]:
-        """How likely each draft is accepted, given that those before it are."""
+        """The probability that each draft is accepted if those before it are."""
         assert self.confidence_head is not None
         previous = tree.tokens.gather(-1, tree.parents[..., 1:].clamp(min=0))
         depth = tree.depths[..., 1:].clamp(min=1)
@@ -177,7 +173,7 @@ class BlockScorer(ABC):
 
     @abstractmethod
     def rows(self, state: Any, depth: int) -> Float[Tensor, "*R N K"]:
-        """Log-probabilities in base order; in column order where the table is whole."""
+        """Log-probabilities in base order; in column order if the table is whole."""
 
     def candidates(self, depth: int) -> Int64[Tensor, "*R K"]:
         return self.table.ids_of[depth - 1]
@@ -187,7 +183,7 @@ class BlockScorer(ABC):
         return self.chosen(rows, depth) if self.table.whole else rows
 
     def chosen(self, rows: Float[Tensor, "*R N Vd"], depth: int) -> Float[Tensor, "*R N K"]:
-        """The candidates of rows in column order."""
+        """The candidates of rows that are in column order."""
         columns = self.table.columns_of[depth - 1]
         if columns.numel() == columns.shape[-1]:
             return rows[..., columns.flatten()]
@@ -215,8 +211,8 @@ class BlockScorer(ABC):
     ) -> tuple[Int64[Tensor, "*entries"], Int64[Tensor, "*entries"]]:
         """Tokens and ranks of entries `place` ([*R, ...]) of a row.
 
-        Where the table is whole, a rank is the number of columns ahead: one pass over the row for
-        each entry, less than putting the row in order for the few entries that builders ask for.
+        If the table is whole, a rank is the number of better columns, counted in one pass over the
+        row for each entry; builders ask for few entries, so this is faster than sorting the row.
         """
         if not self.table.whole:
             return self.token(place, depth), place
@@ -230,8 +226,8 @@ class BlockScorer(ABC):
 
 
 class MenuScorer(BlockScorer):
-    """One menu per depth, whatever the path; `menus` are the rows of all depths. A state is the
-    number of its nodes.
+    """One menu per depth for all paths; `menus` are the rows of all depths. A state is its number
+    of nodes.
     """
 
     path_dependent = False

@@ -1,5 +1,4 @@
-"""Pool builders: every child that was scored may enter the tree, not only the nodes that were
-expanded.
+"""Pool builders: every scored child may enter the tree, not only the expanded nodes.
 
     pool <- {};  frontier <- {root}
     for each depth:
@@ -8,7 +7,7 @@ expanded.
     tree <- the B best of the pool
 
 PCTree (arXiv 2608.02123, algorithm 1) with children = width = k; DominoTree's depth-synchronous
-frontier (arXiv 2607.08642) with width = B. Per depth a constant number of tensor operations,
+frontier (arXiv 2607.08642) with width = B. Each depth takes a constant number of tensor operations;
 nothing is read on the host.
 """
 
@@ -30,22 +29,21 @@ if TYPE_CHECKING:
 
 
 class PoolBuilder:
-    """PCTree: nodes of the tree keep the order of the pool: depth, then frontier order, then place
+    """PCTree: nodes of the tree keep the order of the pool: depth, then frontier order, then order
     among the siblings.
 
     children: most children per parent, the best by corrected score; None for every candidate.
     width: W, nodes expanded per depth; None for the round's budget.
     Equal scores go to the smaller pool index, hence to the shallower node.
 
-    With width >= budget and the same children the tree has the nodes of the best-first heap: a node
-    among the best B has its ancestors among the best B of their depths, so all of them are
-    expanded.
+    With width >= budget and the same children the tree has the nodes of the best-first heap, since
+    a node among the best B has its ancestors among the best B of their depths.
     """
 
     def __init__(self, children: int | None, width: int | None) -> None:
         for name, value in (("children", children), ("width", width)):
             if value is not None and value < 1:
-                raise ValueError(f"{name} = {value}: at least one")
+                raise ValueError(f"{name} = {value}: must be at least 1")
         self._children = children
         self._width = width
 
@@ -54,18 +52,18 @@ class PoolBuilder:
         return cls(tree.children, tree.width)
 
     def pool(self, scorer: Scorer, limits: Limits) -> DraftTree:
-        """Everything that was scored, as a tree."""
+        """All scored nodes, as a tree."""
         if limits.nodes < 0:
             raise ValueError(f"budget {limits.nodes} is negative")
         width = limits.nodes if self._width is None else self._width
-        # Of one parent no more children can be kept or expanded, so no more are listed.
+        # No more children of one parent can be kept or expanded.
         most = max(width, limits.nodes)
         children = most if self._children is None else min(self._children, most)
         depths = min(limits.depth, scorer.num_drafts) if width else 0
 
         state = scorer.start()
         ledger = Ledger(scorer.root)
-        above = torch.zeros_like(scorer.root).unsqueeze(-1)  # the frontier's places in its level
+        above = torch.zeros_like(scorer.root).unsqueeze(-1)  # the frontier's indices in its level
         scores = None
         for depth in range(1, depths + 1):
             tokens, steps, ranks = scorer.top(state, depth, children)  # [*R, N, count]
@@ -84,12 +82,12 @@ class PoolBuilder:
         return subtree(pool, self._order(best_nodes(pool, limits.nodes)))
 
     def _order(self, best: Tensor) -> Tensor:
-        """How the tree numbers the chosen nodes, given best first."""
+        """The order of the chosen nodes in the tree; `best` is best first."""
         return best.sort(-1).values
 
 
 class FrontierBuilder(PoolBuilder):
-    """DominoTree's frontier: nodes are numbered best first, as the heap pops them."""
+    """DominoTree's frontier: nodes are numbered best first, in the heap's order."""
 
     def _order(self, best: Tensor) -> Tensor:
         return best

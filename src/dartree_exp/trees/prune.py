@@ -1,4 +1,4 @@
-"""Prefix-closed choice of the B best nodes of a supertree."""
+"""Pruning: the B best nodes of a supertree, prefix closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dartree_exp.kernels.candidate_select import stable_topk
 
 
 def check_beta(beta: float) -> None:
-    """Raise ValueError for a depth bonus under which a node may outrank its own parent."""
+    """Raise ValueError for a depth bonus that can rank a node above its own parent."""
     if beta > 0:
         raise ValueError(
             f"beta = {beta}: a positive depth bonus can keep a node without its parent; use beta "
@@ -24,10 +24,9 @@ def check_beta(beta: float) -> None:
 def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Int64[Tensor, "*R B"]:
     """Node indices of the `budget` best non-root nodes by score + beta * depth, best first.
 
-    Equal scores go to the smaller index, which is never a descendant. So for beta <= 0 the choice
-    is prefix closed, and parents come first, without looking at the parents: no node scores above
-    its parent, since step scores are <= 0 and rounding is monotone (arXiv 2608.13524, Lemma 1). A
-    positive beta breaks this; callers refuse it.
+    Equal scores go to the smaller index, which is never a descendant, and no node scores above its
+    parent, since step scores are <= 0 and rounding is monotone. So for beta <= 0 the choice is
+    prefix closed and parents come first (arXiv 2608.13524, Lemma 1). Callers refuse beta > 0.
     """
     keys = torch.add(tree.scores, tree.depths, alpha=beta)
     _, places = stable_topk(keys[..., 1:], min(budget, tree.num_nodes))
@@ -36,7 +35,7 @@ def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Int64[Tensor,
 
 def subtree(tree: DraftTree, kept: Int64[Tensor, "*R B"]) -> DraftTree:
     """The tree of the root and the nodes `kept` (prefix closed, parents first), numbered in that
-    order. Padding may be kept; it stays padding.
+    order. `kept` may contain padding.
     """
     nodes = torch.cat([tree.depths[..., :1], kept], -1)  # the root's depth is its index: 0
     numbers = torch.arange(nodes.shape[-1], device=nodes.device).expand_as(nodes)
@@ -67,7 +66,7 @@ def subtree(tree: DraftTree, kept: Int64[Tensor, "*R B"]) -> DraftTree:
 
 def leading(tree: DraftTree, kept: Bool[Tensor, "*R N"]) -> DraftTree:
     """The tree of the root and the nodes where `kept` (prefix closed) is true, in their order; the
-    tree itself where all are. Reads on the host how many are kept.
+    tree itself if all are kept. Reads the number of kept nodes on the host.
     """
     counts = kept.sum(-1)
     most = int(counts.max())

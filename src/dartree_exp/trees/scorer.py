@@ -1,4 +1,4 @@
-"""The scorers of a block, and how many levels a tree may have."""
+"""Makes the configured scorer of a block; the number of levels of a tree."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from dartree_exp.trees.spec import SCORERS
 
 
 def levels(scorer: Scorer, limits: Limits) -> int:
-    """How many levels a tree may have: none for a budget of 0. Raises ValueError for a negative
-    one.
-    """
+    """The most levels of a tree: 0 for a budget of 0. Raises ValueError for a negative budget."""
     if limits.nodes < 0:
         raise ValueError(f"budget {limits.nodes} is negative")
     return min(limits.depth, scorer.num_drafts) if limits.nodes else 0
@@ -41,7 +39,7 @@ def make_scorer(
     request axis. candidates, normalise, menu, draws: see `menu.Scoring`. confidence: the head
     behind `Scorer.confidence`.
 
-    Raises ConfigError for an unknown name, ValueError where a head is needed and there is none.
+    Raises ConfigError for an unknown name, ValueError if a head is needed and there is none.
     """
     spec = SCORERS[scoring]
     if spec.corrects and head is None:

@@ -13,7 +13,7 @@ from dartree_exp.parts import Parts, Spec
 
 
 class TreeSettings(Protocol):
-    """The group `tree` of a configuration, as far as builders read it."""
+    """The keys of the group `tree` that builders read."""
 
     name: str
     budget: int
@@ -28,7 +28,7 @@ class TreeSettings(Protocol):
 
 @dataclass(frozen=True)
 class SameAs:
-    """Of a published setting: the value of another knob of the tree."""
+    """A published setting that equals another knob of the tree."""
 
     knob: str
 
@@ -41,18 +41,17 @@ PLAIN = {
     "candidates_follow_budget": False,
     "draft_sampling": "argmax",
 }
-"""What a knob is in a published method that does not say otherwise."""
+"""The values of knobs in a published method that does not set them."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """The settings that earn a method its published name, besides its tree and exact-match
-    verification.
+    """The settings of a published method, besides its tree and exact-match verification.
 
-    settings: knobs of the tree that the publication fixes, beside the `PLAIN` ones. free: those
-    that may vary without losing the name, because the publication varies them or because they
-    change no draft; `budget` and `depth` always may. Every knob that the tree and the scorer read
-    stands in one of the three. budgets: the budget policies that the method may have.
+    settings: knobs of the tree that the publication fixes, besides the `PLAIN` ones. free: knobs
+    that may vary under the name, because the publication varies them or because they change no
+    draft; `budget` and `depth` are always free. Every knob that the tree and the scorer read is in
+    one of the three. budgets: the budget policies that the method may have.
     """
 
     head: str
@@ -73,8 +72,8 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeSpec(Spec):
-    """A builder. level: most nodes of one depth, a number or the knob that says so; None: no
-    limit but the budget.
+    """A builder. level: the most nodes of one depth, a number or the name of a knob; None: the
+    budget.
 
     `target.from_settings(tree)` makes it.
     """
@@ -98,7 +97,7 @@ NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 CHILD_ORDERS = ("base", "corrected")
 ALWAYS_FREE = ("budget", "depth")
 EVERY_TREE = ("scoring", *ALWAYS_FREE)
-"""Knobs that are read whatever the tree."""
+"""Knobs that are read for every tree."""
 
 _CHILDREN = ("children", "child_order", "narrow_by_budget")
 _DARTREE = {"normalise": "candidates", "narrow_by_budget": True}  # the paper varies W, B, K, beta
@@ -118,7 +117,7 @@ TREES = Parts(
             "dflash": Published(
                 "none", "marginal", free=("candidates", "normalise", "candidates_follow_budget")
             ),
-            # The paper drafts argmaxes, the release samples.
+            # The paper drafts argmaxes, the release draws some drafts.
             "domino": Published(
                 "gru", "conditional", {"candidates": "all"}, free=("normalise", "draft_sampling")
             ),
@@ -134,7 +133,7 @@ TREES = Parts(
     TreeSpec(
         name="heap",
         target="dartree_exp.trees.heap:HeapBuilder",
-        meaning="best-first: the most likely open child next, until the budget is spent",
+        meaning="best-first: the most likely child next, until the budget is spent",
         reads=("beta", *_CHILDREN),
         published={
             "ddtree": Published("none", "marginal", _DDTREE, free=("candidates",)),
@@ -144,7 +143,7 @@ TREES = Parts(
                 {**_DOMINOTREE, "child_order": "corrected"},
                 free=("candidates",),
             ),
-            # Table 2 of DARTree's paper; beta follows the tree that they are compared with.
+            # Table 2 of DARTree's paper; beta is that of the pruned tree they are compared with.
             "heap_sequential": Published(
                 "gru", "conditional", _DARTREE, free=("beta", "candidates")
             ),
@@ -154,7 +153,7 @@ TREES = Parts(
     TreeSpec(
         name="fixed",
         target="dartree_exp.trees.levelwise:FixedBuilder",
-        meaning="level by level, the budget spread evenly over the depths",
+        meaning="level by level, with the budget spread evenly over the depths",
         reads=_CHILDREN,
         published={
             "dartree_fixed": Published("gru", "conditional", _DARTREE, free=("candidates",))
@@ -163,7 +162,7 @@ TREES = Parts(
     TreeSpec(
         name="pruned",
         target="dartree_exp.trees.levelwise:PrunedBuilder",
-        meaning="level by level at a fixed width, then the best budget nodes of all",
+        meaning="level by level at a fixed width, then the best nodes within the budget",
         reads=("width", "beta", *_CHILDREN),
         level="width",
         published={
@@ -174,7 +173,7 @@ TREES = Parts(
     TreeSpec(
         name="pool",
         target="dartree_exp.trees.pool:PoolBuilder",
-        meaning="depth by depth the k best children of the k best nodes; then the best of all",
+        meaning="at each depth the k best children of the k best nodes, then the best of all",
         reads=("children", "width"),
         published={
             # The paper varies k, one number for children and width.
@@ -189,7 +188,7 @@ TREES = Parts(
     TreeSpec(
         name="frontier",
         target="dartree_exp.trees.pool:FrontierBuilder",
-        meaning="best-first depth by depth: as many nodes are expanded as the budget has",
+        meaning="best-first depth by depth: at each depth the best `width` nodes are expanded",
         reads=("children", "width"),
         published={
             # A smaller width is an approximation.

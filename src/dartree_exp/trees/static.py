@@ -1,5 +1,4 @@
-"""Static scoring: the head runs once, along its own greedy chain, and its rows then serve every
-path.
+"""Static scoring: the head runs once, along its own greedy chain, and all paths use its rows.
 
 The "Domino chain + DDTree" arm of DARTree's construction ablation (arXiv 2608.13524, table 2) and
 DominoTree's `conditional-static` arm (arXiv 2607.08642).
@@ -24,8 +23,8 @@ from dartree_exp.trees.menu import MenuScorer, Scoring
 def along_chain(
     conditional: ConditionalScorer, rows: Callable[[Any, int], Tensor]
 ) -> Iterator[Tensor]:
-    """rows(state, depth) [*R, 1, K] at each depth of the greedy chain from the root, deeper states
-    by its best entry.
+    """rows(state, depth) [*R, 1, K] at each depth of the greedy chain from the root; the next state
+    reads the best entry.
     """
     state = conditional.start()
     only = torch.zeros_like(conditional.root).unsqueeze(-1)
@@ -41,7 +40,7 @@ class StaticScorer(MenuScorer):
     """One menu per depth: the corrected row in the state of the greedy chain from the root
     (DominoTree's static arm).
 
-    The candidates stay those of the base logits; with candidates=all the menus are the whole
+    The candidates are those of the base logits; with candidates=all the menus are the whole
     corrected rows.
     """
 
@@ -72,10 +71,9 @@ class StaticScorer(MenuScorer):
 
 
 class CorrectedMarginals(MarginalScorer):
-    """DDTree over the chain's corrected rows (DARTree, table 2): they take the place of the
-    backbone's base logits.
+    """DDTree over the chain's corrected rows instead of the base logits (DARTree, table 2).
 
-    conditional: over every column of the block, so that the chain is Domino's. The candidates of a
+    conditional: over every column of the block, which makes the chain Domino's. The candidates of a
     depth are the `candidates` best of its corrected row; `normalise` as for marginal scores.
     """
 

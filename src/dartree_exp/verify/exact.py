@@ -21,7 +21,7 @@ Found = tuple[list[int], list[int], int]  # path, its drafts, bonus token
 
 
 class ExactMatch:
-    """Right for trees of any proposal, since it does not ask how a node came to be there."""
+    """Correct for trees of any proposal, since acceptance does not depend on it."""
 
     exact = True
     proposals: tuple[str, ...] = ("best", "sampled", "distinct")
@@ -35,13 +35,11 @@ class ExactMatch:
     ) -> Accepted:
         """See `interfaces.Verifier`.
 
-        On a CPU only the rows that the walk visits are drawn, so that noise is drawn for them
-        alone. On another device every row is, in one pass, and all that the host needs comes back
-        in one transfer.
+        On a CPU the target's token is drawn only for rows that the walk visits. On another device
+        it is drawn for every row in one pass, and the results reach the host in one transfer.
 
-        Only visited rows must be finite. A row that the walk does not visit decides nothing by
-        itself; a NaN in its keys or values reaches every row that shares a layer with it, the
-        visited ones included, since a hidden key is weighted by zero and 0 * NaN is NaN.
+        Only visited rows must be finite. A NaN in the keys or values of another row still reaches
+        the visited rows, since a masked key has weight zero and 0 * NaN is NaN.
 
         Raises NonFiniteLogitsError.
         """
@@ -71,9 +69,7 @@ class ExactMatch:
         logits: Float[Tensor, "n V"],
         draws: Draws,
     ) -> Found:
-        """The walk of one request over logits that the host can read. fields: tokens,
-        parents and depths of its nodes.
-        """
+        """The walk of one request on the CPU. fields: tokens, parents and depths of its nodes."""
         tokens, parents, depths = fields
 
         def chosen(node: int) -> int:
@@ -91,7 +87,7 @@ class ExactMatch:
         draws: Draws,
         healthy: Bool[Tensor, " R"],
     ) -> tuple[list[Found], list[bool]]:
-        """The same for all requests of another device, by one transfer."""
+        """The same for all requests on another device, with one transfer."""
         n = ids.shape[-1]
         drawn = draws.target_rows(logits, ids[:, 2], tree.deepest)
         finite = torch.isfinite(logits.sum(-1, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""NaN and infinite logits are named, not decoded."""
+"""The check for NaN and infinite logits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 class NonFiniteLogitsError(ValueError):
-    """NaN or infinite logits; the message names whose logits, which round and which sample."""
+    """NaN or infinite logits; the message names the model, the round and the sample."""
 
 
 def check_finite(logits: Tensor, whose: str, where: str) -> None:
-    """Raise `NonFiniteLogitsError` if any logit is NaN or infinite (one reduction, no mask is
-    materialised). where: `round 3, sample 'x'`.
+    """Raise `NonFiniteLogitsError` if any logit is NaN or infinite, by one reduction without a
+    mask. where: `round 3, sample 'x'`.
     """
     if not torch.isfinite(logits.sum(dtype=torch.float64)):
         bad = int((~torch.isfinite(logits)).sum())

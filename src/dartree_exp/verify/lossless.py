@@ -1,13 +1,13 @@
 """The verdict on one output: `exact`, `near_tie` or `wrong` against plain decoding of the same
 target.
 
-Where a target's rows do not depend on the other rows (`verify/rows.py`), and in float32 and
-float64, only the same ids pass. Elsewhere a forward over 65 rows and one over a single row round
-differently, so that two close tokens can swap, and from there the texts part. Then one
+If a target's rows do not depend on the other rows (`verify/rows.py`), and in float32 and float64,
+only the same ids pass. Elsewhere a forward over 65 rows and one over a single row round
+differently, so two close tokens can swap, and the texts differ from there on. Then one
 teacher-forced pass over the prompt and the method's own ids judges every emitted token in its own
-context: `near_tie` if each lies within a tolerance, measured before the run, of the maximum of the
-deciding score (logits; logits / T + g at T > 0, which is log p + g up to a constant), and the stop
-rule ends the text where it ends.
+context: `near_tie` if each is within a tolerance, measured before the run, of the maximum of the
+deciding score (logits; logits / T + g at T > 0, which is log p + g up to a constant), and the text
+ends where the stop rule ends it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def judge(
     """Judge `ids` against plain decoding's `reference` of the same prompt, sampler and stop rule.
 
     Args:
-        tolerance: in logits, what two computations of one row may differ by; 0: only equal ids
+        tolerance: in logits, how much two computations of one row may differ; 0: only equal ids
             pass.
     """
     at = compare_ids(ids, reference)
@@ -70,7 +70,7 @@ def judge(
         return Verdict(
             "wrong",
             detail
-            | {"reason": "the ids differ from plain decoding's, and here only equal ids pass"},
+            | {"reason": "the ids differ from plain decoding's, and only equal ids pass here"},
         )
     if fault := stop_fault(ids, rule):
         return Verdict("wrong", detail | {"reason": fault})
@@ -80,7 +80,7 @@ def judge(
     worst = max(range(len(gaps)), key=gaps.__getitem__)
     if not gaps[worst] <= allowed:
         reason = (
-            f"token {worst} lies {gaps[worst]:.3g} below the best, beyond the tolerance of "
+            f"token {worst} is {gaps[worst]:.3g} below the best, beyond the tolerance of "
             f"{allowed:.3g}"
         )
         return Verdict("wrong", detail | {"reason": reason, "worst": worst})
@@ -93,20 +93,18 @@ def judge(
 
 
 def stop_fault(ids: list[int], rule: StopRule) -> str | None:
-    """What is wrong with where `ids` ends under `rule`; None where it ends as it must."""
+    """Why `rule` does not end `ids` at its last token; None if it does."""
     answer = Answer(rule)
     emitted = answer.push(ids)
     if emitted < len(ids):
-        return f"the text goes on after token {emitted - 1} ended it ({answer.finish})"
-    return "the text ends where no rule ends it" if answer.finish is None else None
+        return f"the text continues after token {emitted - 1} ended it ({answer.finish})"
+    return "the text ends although no stop rule ends it" if answer.finish is None else None
 
 
 def token_gaps(
     target: Target, prompt_ids: list[int], ids: list[int], sampler: Sampler, tolerance: float
 ) -> Iterator[float]:
-    """How far each of `ids` lies below the best deciding score in its own context; 0: it is the
-    best.
-    """
+    """How far each of `ids` is below the best deciding score in its own context; 0 for the best."""
     cache = target.new_cache(len(prompt_ids) + len(ids))
     rows = target.prefill(prompt_ids, cache).logits
     for first in range(0, len(ids), _CHUNK):
@@ -121,7 +119,7 @@ def token_gaps(
 def token_gap(
     logits: Tensor, token: int, position: int, sampler: Sampler, tolerance: float
 ) -> float:
-    """Best deciding score less the token's, over float64 logits [V]; infinite for a token that
+    """Best deciding score minus the token's, over float64 logits [V]; infinite for a token that
     filters exclude.
 
     A token at the boundary of top-k or top-p may be kept in one computation of the row and dropped
@@ -139,8 +137,8 @@ def token_gap(
 def at_most_and_at_least_kept(
     logits: Tensor, sampler: Sampler, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """bool [V] twice: tokens that filters may keep, and surely keep, where each logit may move by
-    the tolerance.
+    """bool [V] twice: tokens that filters may keep, and tokens they surely keep, if each logit may
+    change by the tolerance.
 
     Top-k: a logit moves against the k-th by at most that. Top-p: the odds of the mass before a
     token change by a factor of at most exp(2 * tolerance / T), since each of its two parts changes

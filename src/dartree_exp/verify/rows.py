@@ -1,9 +1,9 @@
-"""Do the bits of a target's row depend on how many rows are computed with it? Measured, never
-assumed.
+"""Self-test of row invariance: whether the bits of a target's row depend on the number of rows
+computed with it.
 
 Two measurements on the target's own weights: every kind of product over the row counts in use, and
-whole forwards, where each of a few decoded tokens is one step and one row of a tree. What they show
-holds for this machine, these numbers of threads and these versions.
+whole forwards, where each of a few decoded tokens is computed as one step and as one row of a tree.
+The result holds for this machine, number of threads and versions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dartree_exp.interfaces import DraftTree
 from dartree_exp.trees.masks import position_ids, tree_mask
 from dartree_exp.verify.finite import check_finite
 
-STEPS = 8  # decoded tokens that the self-test compares
-MEASURED_STEPS = 24  # and that a tolerance rests on
+STEPS = 8  # decoded tokens compared by the self-test
+MEASURED_STEPS = 24  # decoded tokens compared for the tolerance
 
 
 @torch.inference_mode()
 def self_test(target: Target, ids: Sequence[int], rows: int) -> bool:
-    """Whether bits are the same over all row counts up to `rows`, as the target is set now. ids:
-    any short prompt.
+    """Whether bits are the same over all row counts up to `rows`, with the target's current
+    attention. ids: any short prompt.
     """
     counts = row_counts(rows)
     return all(same_products(layer, counts) for layer in target.products()) and all(
@@ -45,9 +45,7 @@ def row_counts(rows: int) -> list[int]:
 
 
 def same_products(layer: nn.Linear, counts: list[int]) -> bool:
-    """Whether `layer`, a linear map, gives each row the same bits over every number of rows in
-    `counts`.
-    """
+    """Whether the linear `layer` gives each row the same bits for every row count in `counts`."""
     weight = layer.weight
     draws = torch.Generator().manual_seed(0)
     x = (
@@ -58,7 +56,7 @@ def same_products(layer: nn.Linear, counts: list[int]) -> bool:
     whole = layer(x)
     if not all(torch.equal(layer(x[:, :n]), whole[:, :n]) for n in counts):
         return False
-    # The last rows too, so that a row is seen in another place of a tile.
+    # The last rows too, to test a row at another position of a tile.
     return all(torch.equal(layer(x[:, -n:]), whole[:, -n:]) for n in {2, 3, counts[-1] // 2 + 1})
 
 
@@ -69,9 +67,8 @@ def row_difference(
     """Largest absolute difference of a logit between one-token steps after `ids` and the same
     tokens as tree rows.
 
-    The tree has `rows` rows at least; its path of `steps` greedy tokens does not lie in adjacent
-    rows where there is room for siblings. Raises NonFiniteLogitsError: the target's logits are not
-    finite.
+    The tree has at least `rows` rows; its path of `steps` greedy tokens is not in adjacent rows if
+    there is room for siblings. Raises NonFiniteLogitsError for logits that are not finite.
     """
     cache = target.new_cache(len(ids) + max(rows, steps + 1) + 1)
     token = int(target.prefill(ids, cache).logits[-1].argmax())
@@ -92,10 +89,10 @@ def row_difference(
 def path_tree(
     path: list[int], rows: int, vocab: int, device: torch.device
 ) -> tuple[DraftTree, list[int]]:
-    """A tree of max(rows, len(path)) rows that holds `path` (root first), and the rows of the
+    """A tree of max(rows, len(path)) rows that contains `path` (root first), and the rows of the
     path's tokens.
 
-    Every depth has some siblings before the path's node, with the ids that follow its token.
+    At every depth some siblings come before the path's node; their ids follow its token.
     """
     depth = len(path) - 1
     spare = max(rows, len(path)) - len(path)

@@ -1,9 +1,9 @@
 """The target's draw at one position: greedy, or Gumbel-max with noise keyed by position.
 
 At T > 0 the draw at an absolute position is `argmax(log p + g)`, where `g` depends only on (seed,
-sample id, position, token id). Every node of one tree depth therefore sees the same noise, only one
-node per depth is on the committed path, and every exact-match method emits the very ids plain
-decoding emits with that seed.
+sample id, position, token id). All nodes of one tree depth therefore have the same noise, only one
+node per depth is on the committed path, and every exact-match method emits the same ids as plain
+decoding with that seed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-# one threshold for every caller; below it the draw is an argmax (pitfalls: two thresholds disagree)
-GREEDY_EPS = 1e-5
+GREEDY_EPS = 1e-5  # below this temperature every caller takes the argmax
 
 
 def sample_key(sample_id: str) -> int:
-    """A 64-bit key for a sample id that does not depend on the process (unlike `hash`)."""
+    """A 64-bit key of a sample id, the same in every process (unlike `hash`)."""
     return int.from_bytes(hashlib.sha256(sample_id.encode()).digest()[:8], "little")
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Temperature, top-k and top-p on the target side, and the noise of one sample.
+    """The target's temperature, top-k and top-p, and the noise of one sample.
 
     Args:
         temperature: >= 0; below `GREEDY_EPS` the draw is greedy (ties: lowest token id).
@@ -53,8 +52,8 @@ class Sampler:
         return self.temperature < GREEDY_EPS
 
     def kept(self, logits: Float[Tensor, "*rows V"]) -> Bool[Tensor, "*rows V"]:
-        """Tokens that survive top-k, then top-p, of `logits` after temperature (ties at the k-th
-        stay).
+        """Tokens kept by top-k, then top-p, of `logits` after temperature (ties with the k-th are
+        kept).
         """
         keep = torch.ones_like(logits, dtype=torch.bool)
         if 0 < self.top_k < logits.shape[-1]:
@@ -76,14 +75,13 @@ class Sampler:
         bits = np.random.Philox(
             key=np.array(self._key, dtype=np.uint64), counter=[0, 0, stream, position]
         )
-        uniform = (
-            np.random.Generator(bits).random(size).clip(min=2.0**-54)
-        )  # exactly 0 would give infinite noise
+        # Exactly 0 would give infinite noise.
+        uniform = np.random.Generator(bits).random(size).clip(min=2.0**-54)
         return -np.log(-np.log1p(-uniform))
 
     def scores(self, logits: Float[Tensor, " V"], position: int) -> Float64[Tensor, " V"]:
-        """The deciding score before filtering: logits (greedy), else logits / T + g (= log p + g +
-        constant).
+        """The deciding score before filters: logits if greedy, else logits / T + g, which is log p
+        + g up to a constant.
         """
         logits = logits.double()
         if self.greedy:
@@ -92,7 +90,7 @@ class Sampler:
         return logits / self.temperature + noise
 
     def choose(self, logits: Float[Tensor, " V"], position: int) -> int:
-        """The target's token at an absolute position, that of the predicted token."""
+        """The target's token at `position`, the absolute position of the predicted token."""
         if self.greedy:
             return int(logits.argmax())
         logits = logits.double()
@@ -104,9 +102,9 @@ class Sampler:
 class RoundDraws:
     """The random decisions of one round for R requests: see `interfaces.Draws`.
 
-    Drafts are drawn from softmax(logits / T) at the target's temperature; top-k and top-p shape the
-    target's law alone. Their noise is keyed like the target's, by the root's position and the depth
-    as the stream, and is independent of it.
+    Drafts are drawn from softmax(logits / T) at the target's temperature; top-k and top-p apply to
+    the target only. Their noise is keyed by the root's position, with the depth as the stream, and
+    is independent of the target's.
     """
 
     def __init__(
@@ -116,8 +114,8 @@ class RoundDraws:
         index: int = 0,
         drawn: dict[tuple[int, int], np.ndarray] | None = None,
     ) -> None:
-        """drawn: target noise by request and position, kept from round to round by whoever draws
-        whole trees ahead, since the depths that a round does not reach come again in the next.
+        """drawn: target noise by request and position, kept between rounds, since the positions
+        that a round does not reach are drawn again in the next.
         """
         self._samplers, self.start, self._index = samplers, start, index
         self._drawn = {} if drawn is None else drawn

@@ -1,4 +1,4 @@
-"""Verifiers: which drafts the target's answer accepts (torch-free)."""
+"""Verifiers by name (torch-free)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dartree_exp.parts import Parts, Spec
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierSpec(Spec):
-    """A verifier. exact: its answers have the target's own distribution; one that is not exact is
-    marked wherever it is shown.
+    """A verifier. exact: its answers have the target's own distribution; otherwise runs are marked
+    as lossy.
     """
 
     exact: bool
@@ -22,7 +22,7 @@ VERIFIERS = Parts(
     VerifierSpec(
         name=EXACT,
         target="dartree_exp.verify.exact:ExactMatch",
-        meaning="a draft is accepted where it is the token that the target draws",
+        meaning="a draft is accepted if it is the token that the target draws",
         exact=True,
     ),
 )

@@ -1,6 +1,4 @@
-"""When an answer ends: EOS ids, stop ids, stop strings, the cap. The earliest token wins; ids, text
-and counts agree.
-"""
+"""When an answer ends: EOS ids, stop ids, stop strings, the cap, whichever comes first."""
 
 from __future__ import annotations
 
@@ -10,10 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class StopRule:
-    """One rule object for every arm, so that arms can never differ by how they stop.
+    """The stop rule of a prompt, shared by both arms.
 
-    A token that ends the answer is kept, as is the token that completes a stop string; `text ==
-    decode(ids)` always. At one token the order is eos, stop_id, stop_string, length.
+    The token that ends the answer or completes a stop string is kept, so `text == decode(ids)`. If
+    several reasons apply to one token, the order is eos, stop_id, stop_string, length.
 
     Args:
         decode: ids -> text, needed only with stop strings.
@@ -46,7 +44,7 @@ class StopRule:
 
     def _completes_string(self, ids: Sequence[int]) -> bool:
         assert self.decode is not None
-        # Every token adds at least one byte, so this tail holds any string that the last token
+        # Every token adds at least one byte, so this tail contains any string that the last token
         # completes.
         tail = ids[-(max(len(s.encode()) for s in self.stop_strings) + 8) :]
         text, before = self.decode(tail), self.decode(tail[:-1])
@@ -66,9 +64,7 @@ class Answer:
             self.finish = "length"
 
     def push(self, tokens: Sequence[int]) -> int:
-        """Append tokens until one ends the answer; returns how many were emitted (later ones are
-        dropped).
-        """
+        """Append tokens until one ends the answer; returns how many were appended."""
         emitted = 0
         for token in tokens:
             if self.finish is not None:

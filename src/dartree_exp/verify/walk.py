@@ -14,7 +14,7 @@ def walk(
         tokens, parents: [1+N] of the tree, node 0 the root.
         chosen: node -> the target's token after that node; called only for visited nodes.
     Returns:
-        accepted node indices (starting with 0), and the bonus token (the first draw that is no
+        accepted node indices (starting with 0), and the bonus token (the first draw that is not a
         child).
     """
     children: dict[tuple[int, int], int] = {

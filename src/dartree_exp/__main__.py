@@ -1,5 +1,5 @@
-"""`python -m dartree_exp`: Hydra around `launch.job`, one line for every mistake, and the end of a
-sweep.
+"""`python -m dartree_exp`: starts `launch.job` through Hydra, prints mistakes as one line and ends
+a sweep.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run with these arguments (default: the command line's); the exit status."""
+    """Run with these arguments (default: the command line's). Returns the exit status."""
     with survive_closed_pipe():
         return _main(arguments)
 
@@ -68,8 +68,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     )  # then `install=bash` is no setting
     overrides = overrides if completion else normalise(overrides, config_dirs)
     arguments = [*flags, *overrides]
-    # Before Hydra, which would make a sweep's folder first. Choices on another search path are
-    # unknown here.
+    # Checked before Hydra, which makes a sweep's folder first. Choices on another search path are
+    # not known here.
     if not completion and not any(text.startswith("hydra.searchpath") for text in overrides):
         mistake = first_mistake(overrides, config_dirs)
         if mistake is not None:
@@ -83,13 +83,13 @@ def _main(arguments: Sequence[str] | None) -> int:
         outcomes.SWEEP_ID: outcomes.new_sweep_id(),
         COMMAND: module_command("dartree_exp", typed),
     }
-    # A shell completes the name of a program; Hydra would offer `python`.
+    # Completion needs the name of the program; Hydra would use `python`.
     with _process_settings(["dartree_exp" if completion else sys.argv[0], *arguments], variables):
         try:
             start(update_wrapper(partial(launch.job, run=run_point), launch.job))()
         except KeyboardInterrupt as error:
             interrupted = _TERMINATED if isinstance(error, Terminated) else _INTERRUPTED
-            print("dartree_exp: interrupted; run the same command again to resume", file=sys.stderr)
+            print("dartree_exp: interrupted; rerun the same command to resume", file=sys.stderr)
         except Exception as error:
             if SweepFolder.path is None and isinstance(error, COMPOSITION_ERRORS):
                 return _refuse(explain(error, overrides, config_dirs))
@@ -97,14 +97,14 @@ def _main(arguments: Sequence[str] | None) -> int:
                 raise
             if SweepFolder.path is None:
                 return _refuse(one_line(error), status=1)
-            # the points answer for themselves, so this is the launcher's or the sweeper's
+            # The points record their own errors, so this one is the launcher's or the sweeper's.
             broken = error
         return finish(interrupted, broken)
 
 
 def run_point(config: Config, folder: RunFolder) -> None:
-    """Run one point. torch is imported here, after the settings have been checked, and in the
-    process of the launcher's worker.
+    """Run one point. Imports torch only here: after the settings were checked, in the worker's
+    process.
     """
     from dartree_exp.run import run
 
@@ -139,19 +139,18 @@ class _Parser(argparse.ArgumentParser):
         self.add_argument("overrides", nargs="*")
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (--help says more)")
+        raise ConfigError(f"{message} (see --help)")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
-    """The flags, the overrides on whichever side of them, and the folders given by --config-dir.
+    """The flags, the overrides (before or after them), and the folders given by --config-dir.
 
-    Raises ConfigError for a flag or a flag's value that Hydra does not know.
+    Raises ConfigError for an unknown flag or value of a flag.
     """
     parsed, unknown = _Parser().parse_known_intermixed_args(arguments)
     if unknown:
         raise ConfigError(
-            f"{unknown[0]}: there is no such flag; settings are written key=value (--help lists "
-            "them)"
+            f"{unknown[0]}: unknown flag; settings are written key=value (--help lists them)"
         )
     left = Counter(parsed.overrides)
     flags = []
@@ -165,17 +164,14 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[Path]]:
 
 @contextmanager
 def _process_settings(arguments: Sequence[str], variables: dict[str, str]) -> Iterator[None]:
-    """What Hydra and the workers read from the process: argv, environment variables, and SIGTERM as
-    an interrupt.
+    """Set argv and the environment variables for Hydra and the workers, and SIGTERM as an
+    interrupt; restore them afterwards.
     """
-
     argv = sys.argv
     before = {name: os.environ.get(name) for name in ("HYDRA_FULL_ERROR", *variables)}
     handler: Any = signal.signal(signal.SIGTERM, terminate)
     sys.argv = list(arguments)
-    os.environ["HYDRA_FULL_ERROR"] = (
-        "1"  # Hydra then raises instead of printing its own message and exiting
-    )
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing a message and exiting
     os.environ.update(variables)
     try:
         yield

@@ -1,4 +1,4 @@
-"""From a configuration to the parts the loop takes: target, drafter, method, sampler, stop rule,
+"""Builds the parts of the loop from a configuration: target, drafter, method, sampler, stop rule,
 clock.
 """
 
@@ -30,7 +30,7 @@ from dartree_exp.verify.stopping import StopRule
 
 
 def load_parts(config: Config) -> tuple[Target, Method]:
-    """Load the target, then the drafter, which is checked against it, and put the method together.
+    """Load the target and the drafter, which is checked against it, and build the method.
 
     `method=ar` is plain decoding through the speculative loop: no drafter, a bare root.
     """
@@ -52,9 +52,9 @@ def make_method(
     verify: str = "exact",
     engine: str = "eager",
 ) -> Method:
-    """The method that `tree`, `budget`, a verifier and an engine describe, on this drafter.
+    """The method of `tree`, `budget`, a verifier and an engine, on this drafter.
 
-    Raises ConfigError for a scorer or a budget policy that needs a head the drafter lacks.
+    Raises ConfigError for a scorer or a budget policy that needs a head the drafter does not have.
     """
     scoring = tree.scoring
     assert scoring is not None  # load_config fills it in
@@ -78,8 +78,7 @@ def make_method(
             confidence=drafter.confidence,
         )
 
-    # The cache is sized by what a tree can hold: a chain of 15 never needs the 64 rows of its
-    # budget.
+    # The cache has room for the largest tree: a chain of 15 never needs the 64 rows of its budget.
     most = largest_tree(tree, min(drafter.num_drafts, tree.depth or drafter.num_drafts))
     return Method(
         drafter=drafter,
@@ -95,7 +94,7 @@ def make_method(
 
 
 def make_policy(budget: BudgetConfig, drafter: Any) -> BudgetPolicy:
-    """The budget policy of a method; raises ConfigError for one the drafter cannot serve."""
+    """The budget policy; raises ConfigError for a policy that the drafter cannot serve."""
     spec = BUDGETS[budget.name]
     if spec.confident and drafter.confidence is None:
         raise ConfigError(
@@ -111,16 +110,16 @@ def make_sampler(decoding: DecodingConfig, sample_id: str) -> Sampler:
 
 
 def make_rule(decoding: DecodingConfig, target: Target) -> StopRule:
-    """The one stop rule of every arm: the target's EOS ids, stop ids, stop strings, the cap.
+    """The stop rule of both arms: the target's EOS ids, stop ids, stop strings, the cap.
 
-    Special tokens are left out of the text, so a stop string that is one stands for its id. Raises
-    ConfigError for a stop string that holds one beside other text, and for a stop id that the
+    Special tokens are not part of the text, so a stop string that is one means its id. Raises
+    ConfigError for a stop string that contains one beside other text, and for a stop id that the
     target does not have: neither could ever end an answer.
     """
     special, ids = target.tokenizer.special_ids, set(decoding.stop_ids)
     if ids and (largest := max(ids)) >= target.vocab_size:
         raise ConfigError(
-            f"decoding.stop_ids: {largest} is no id of {target.name}; it has "
+            f"decoding.stop_ids: {largest} is not an id of {target.name}; allowed: "
             f"0..{target.vocab_size - 1}"
         )
     texts = []
@@ -131,9 +130,8 @@ def make_rule(decoding: DecodingConfig, target: Target) -> StopRule:
         for token in special:
             if token and token in text:
                 raise ConfigError(
-                    f"decoding.stop_strings: {text!r} holds the special token {token!r}, which "
-                    "never is part of the text; "
-                    "give the token alone"
+                    f"decoding.stop_strings: {text!r} contains the special token {token!r}, which "
+                    "is never part of the text; give the token alone"
                 )
         texts.append(text)
     return StopRule(
@@ -146,7 +144,7 @@ def make_rule(decoding: DecodingConfig, target: Target) -> StopRule:
 
 
 def clock_factory(config: Config, target: Target) -> partial[StageClock]:
-    """A fresh clock per prompt and arm, synchronised with the target's device."""
+    """Makes a new clock, synchronised with the target's device; one for each prompt and arm."""
     synchronize = torch.cuda.synchronize if target.device.type == "cuda" else None
     return partial(
         StageClock,

@@ -1,4 +1,4 @@
-"""The decode loop, one for every method: draft -> build -> verify -> commit -> stop.
+"""The decode loop of every method: draft -> build -> verify -> commit -> stop.
 
     x <- prompt;  root <- target's first token
     while not stopped:
@@ -46,8 +46,8 @@ from dartree_exp.verify.stopping import Answer, StopRule
 
 @dataclass(frozen=True)
 class Round:
-    """What one round did for one request. Times are seconds by stage; `tokens_advanced` includes
-    the bonus token (tau's unit).
+    """One round of one request. Times are seconds by stage; `tokens_advanced` includes the bonus
+    token (the unit of tau).
     """
 
     index: int
@@ -77,16 +77,16 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Method:
-    """The small parts a method is made of."""
+    """The parts of a method."""
 
     drafter: Drafter
-    scoring: Callable[[Block, Commit, Draws], Scorer]  # what the configuration makes of a block
+    scoring: Callable[[Block, Commit, Draws], Scorer]  # makes the configured scorer of a block
     builder: Builder
     policy: BudgetPolicy
     verify: Verifier
     engine: Callable[[Target, Sequence[int], Sequence[int]], Engine]  # (target, capacities, taps)
     budget: int  # `tree.budget`
-    max_rows: int  # most rows of a verification forward, the root and the probes included
+    max_rows: int  # most rows of a verification forward, root and probes included
     depth_limit: int | None = None
     cost: Callable[[int], float] = lambda rows: float("nan")  # rows -> seconds; unmeasured: NaN
 
@@ -96,8 +96,8 @@ class Method:
         return min(self.drafter.num_drafts, self.depth_limit or self.drafter.num_drafts)
 
     def fallback(self, prompt_length: int, max_new_tokens: int) -> str | None:
-        """Why plain decoding must take a prompt of so many ids: the drafter's positions end too
-        early. None: it fits.
+        """Why a prompt of this length must be decoded plainly: it does not fit the drafter's
+        positions. None if it fits.
         """
         need = prompt_length + max_new_tokens + self.drafter.block_size
         if need <= self.drafter.max_positions:
@@ -110,7 +110,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt to decode, with its own draws and its own end."""
+    """One prompt to decode, with its sampler and stop rule."""
 
     prompt: Sequence[int]
     sampler: Sampler
@@ -126,7 +126,7 @@ def speculate(
     clock: StageClock,
     on_round: Callable[[Round], None] | None = None,
 ) -> Decoded:
-    """Decode one prompt by draft trees; the ids are plain decoding's where the verifier is exact.
+    """Decode one prompt by draft trees; with an exact verifier the ids are plain decoding's.
 
     Raises:
         NonFiniteLogitsError: NaN or infinite target or draft logits.
@@ -143,8 +143,8 @@ def speculate_all(
     clock: StageClock,
     on_round: Callable[[int, Round], object] = lambda request, round_: None,
 ) -> list[Decoded]:
-    """Decode R requests in one loop; a request that has ended stands still until all have. The
-    clock times the loop, so all answers carry the same times.
+    """Decode R requests in one loop; nothing is committed for a request that has ended. The clock
+    times the loop, so all answers have the same times.
 
     Raises:
         NonFiniteLogitsError: NaN or infinite target or draft logits.
@@ -153,7 +153,7 @@ def speculate_all(
     answers = [Answer(request.rule) for request in requests]
     rounds: list[list[Round]] = [[] for _ in requests]
     taps = method.drafter.target_layer_ids
-    # A request that waits for others may have committed a path past its cap.
+    # A request that waits for others may have committed a path beyond its cap.
     waiting = method.depth if len(requests) > 1 else 0
     room = [len(r.prompt) + r.rule.max_new_tokens + method.max_rows + waiting for r in requests]
     engine = method.engine(target, room, taps)
@@ -222,18 +222,16 @@ def speculate_all(
 
 
 def check_proposal(tree: DraftTree, verify: Verifier) -> None:
-    """Raise ValueError for a tree whose nodes were proposed in a way the verifier is wrong for."""
+    """Raise ValueError for a tree of a proposal that the verifier is not correct for."""
     if tree.proposal not in verify.proposals:
         raise ValueError(
-            f"verifier {type(verify).__name__}: a tree of proposal {tree.proposal!r} is refused;"
+            f"verifier {type(verify).__name__}: the tree's proposal is {tree.proposal!r};"
             f" allowed: {', '.join(verify.proposals)}"
         )
 
 
 def check_drafts(scorer: Scorer, healthy: Sequence[bool], drafter: str, draws: Draws) -> None:
-    """Raise `NonFiniteLogitsError` for drafts that are not finite: a broken head must not pass for
-    a weak one.
-    """
+    """Raise `NonFiniteLogitsError` for draft logits that are not finite."""
     for r, fine in enumerate(healthy):
         if not fine:
             raise NonFiniteLogitsError(f"{scorer.fault(r)} (drafter {drafter!r}, {draws.where(r)})")
@@ -248,7 +246,7 @@ def autoregress(
     clock: StageClock,
     on_token: Callable[[int], None] | None = None,
 ) -> Decoded:
-    """Lean plain decoding, the baseline of every speedup: one token a step, no taps, no other
+    """Lean plain decoding, the baseline of every speedup: one token per step, no taps, no other
     outputs.
     """
     cache = target.new_cache(len(prompt_ids) + rule.max_new_tokens)

@@ -1,12 +1,10 @@
-"""One answer to one prompt, streamed round by round: the loop without benchmark, baseline or
-records.
+"""One answer to one prompt, streamed round by round, without benchmark, baseline or records.
 
 From Python: `from dartree_exp.generate import generate`, then `generate("Why is the sky blue?",
 ["tree.budget=32"]).text`. From a shell: `python -m dartree_exp.generate "your prompt" [overrides]`
-streams it, accepted drafts highlighted.
+streams the answer with accepted drafts highlighted.
 
-Models and torch are imported when a Generator is made, so that `--help` and mistakes answer at
-once.
+Models and torch are imported when a Generator is made, so `--help` and errors take no time.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Piece:
-    """Text that became known, and whether it came from an accepted draft (else: the target's own
-    token).
-    """
+    """New text, and whether it is an accepted draft (else the target's own token)."""
 
     text: str
     drafted: bool
@@ -34,16 +30,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Generation:
-    """A finished answer. `tau` is tokens advanced per round, bonus included; None without a
-    round.
-    """
+    """A finished answer. `tau`: tokens advanced per round, bonus included; None without rounds."""
 
     text: str
     ids: list[int]
     finish: str
     tau: float | None
     rounds: int
-    seconds: float  # decode time, prefill apart
+    seconds: float  # decode time without prefill
     fallback: str | None = None
 
     @property
@@ -54,7 +48,7 @@ class Generation:
 
 
 class _Streamer:
-    """Turns ids into pieces; bytes of an unfinished character wait for the next token."""
+    """Turns ids into pieces; bytes of an incomplete character wait for the next token."""
 
     def __init__(
         self, decode: Callable[[Sequence[int]], str], show: Callable[[Piece], None]
@@ -140,7 +134,7 @@ def generate(
         show: called with each `Piece` of text as soon as it is known.
     Raises:
         ConfigError: a setting that is unknown, out of range or cannot work.
-        PromptTooLongError: as `Generator`.
+        PromptTooLongError: prompt and answer do not fit the target's positions.
     """
     from dartree_exp.config import compose
 
@@ -159,8 +153,7 @@ def main() -> int:
         return 0
     if not arguments:
         print(
-            'usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (--help says '
-            "more)",
+            'usage: python -m dartree_exp.generate "your prompt" [key=value ...]   (see --help)',
             file=sys.stderr,
         )
         return 2

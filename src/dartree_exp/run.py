@@ -1,6 +1,4 @@
-"""One run: every prompt decoded by plain decoding and by the method, interleaved, judged,
-recorded.
-"""
+"""One run: every prompt is decoded plainly and by the method, in turn, judged and recorded."""
 
 from __future__ import annotations
 
@@ -30,12 +28,12 @@ from dartree_exp.trackers.tracker import Tracker
 
 
 def run(config: Config, folder: RunFolder) -> None:
-    """Decode what the folder does not hold yet, then summarise all of it.
+    """Decode the prompts that are not in the folder yet, then summarise all of them.
 
     Raises:
-        RunError: a verdict is `wrong`, or no prompt could be decoded at all. The records stay.
+        RunError: a verdict is `wrong`, or no prompt could be decoded. The records are kept.
     """
-    prompts = load_prompts(config.benchmark)  # first: cheap, and may be missing
+    prompts = load_prompts(config.benchmark)  # first, because it is fast and may fail
     arms = Arms.load(config)
     folder.identify(input_digests(config))
     folder.expect(config.repeats * sum(len(prompt.turns) for prompt in prompts))
@@ -58,10 +56,10 @@ def run(config: Config, folder: RunFolder) -> None:
 def decode_all(
     arms: Arms, prompts: Sequence[Prompt], folder: RunFolder, tracker: Tracker, console: Console
 ) -> None:
-    """Decode every turn that the folder does not hold, and record it before the next one begins.
+    """Decode every turn that is not in the folder, and record it before the next one begins.
 
-    Passes over the prompts are whole, so that the repeats of one prompt lie far apart in time; the
-    arm that goes first alternates from prompt to prompt and from pass to pass.
+    Each repeat is a whole pass over the prompts, so the repeats of one prompt are far apart in
+    time. The first arm alternates from prompt to prompt and from pass to pass.
     """
     config, decode = arms.config, arms.target.tokenizer.decode
     turns = config.repeats * sum(len(prompt.turns) for prompt in prompts)
@@ -86,22 +84,21 @@ def decode_all(
 
 
 def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
-    """DONE, or RunError: one `wrong` verdict spoils a run, since a wrong output makes its speed
-    meaningless.
+    """Mark the run DONE. Raises RunError for a `wrong` verdict, a failed proof, or if no prompt
+    could be decoded.
     """
     wrong, failed = summary["verdicts"]["wrong"], summary["failed"]
     if wrong:
         raise RunError(
-            f"{wrong} of {summary['turns']} outputs are wrong (verdict_detail in samples.jsonl "
-            "says why)"
+            f"{wrong} of {summary['turns']} outputs are wrong (see verdict_detail in samples.jsonl)"
         )
     proof = summary.get("proof")
     if proof and not proof["of"]:
         raise RunError("proof=fp32: no prompt fits target and drafter, so nothing was proved")
     if proof and proof["exact"] < proof["of"]:
         raise RunError(
-            f"proof=fp32: {proof['of'] - proof['exact']} of {proof['of']} outputs are not plain "
-            "decoding's ids"
+            f"proof=fp32: {proof['of'] - proof['exact']} of {proof['of']} outputs differ from "
+            "plain decoding"
         )
     if failed and not summary["turns"]:
         raise RunError(f"none of {failed} prompts could be decoded: {folder.samples()[0].error}")
@@ -109,8 +106,8 @@ def conclude(summary: dict[str, Any], folder: RunFolder) -> None:
 
 
 def notable(sample: SampleRecord) -> Iterator[str]:
-    """What must not pass silently: an error, a fallback to plain decoding, ids that are not plain
-    decoding's.
+    """Lines to print for a sample: an error, a fallback to plain decoding, ids that differ from
+    plain decoding's.
     """
     name = f"{sample.id} turn {sample.turn}"
     if sample.error is not None:

@@ -20,13 +20,13 @@ BUSY = 3
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (--help says more)")
+        raise ConfigError(f"{message} (see --help)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train with these arguments (default: the command line's); the exit status.
+    """Train with these arguments (default: the command line's). Returns the exit status.
 
-    Raises UserError for a mistake, as every function that `training.command.run` runs.
+    Raises UserError for a mistake.
     """
     parser = _Parser("dartree_exp.train", add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")

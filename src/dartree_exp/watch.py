@@ -1,4 +1,4 @@
-"""`python -m dartree_exp.watch multirun/<sweep>`: the short name of `sweeps/watch.py`."""
+"""`python -m dartree_exp.watch multirun/<sweep>`: runs `sweeps/watch.py`."""
 
 import sys
 

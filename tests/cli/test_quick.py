@@ -27,7 +27,7 @@ QUICK = {
         0,
         "complete -o nospace -o default -F hydra_bash_completion dartree_exp",
     ),
-    "rerun": (["--experimental-rerun", "x"], 2, "there is no such flag"),
+    "rerun": (["--experimental-rerun", "x"], 2, "unknown flag"),
     "info": (["--info"], 0, "pkg://dartree_exp.conf"),
     "mistake": (["tree.bugdet=16"], 2, "did you mean tree.budget?"),
     "value": (["tree.budget=-1"], 2, "must be an integer >= 0"),

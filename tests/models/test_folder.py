@@ -262,11 +262,11 @@ def test_a_stop_string_that_is_a_special_token_is_its_id(folder):
 
 def test_stops_that_could_never_end_an_answer_are_refused(folder):
     with pytest.raises(
-        ConfigError, match=r"stop_strings: 'x<end>' holds the special token '<end>'"
+        ConfigError, match=r"stop_strings: 'x<end>' contains the special token '<end>'"
     ):
         rule(folder, "decoding.stop_strings=['x<end>']")
     with pytest.raises(
-        ConfigError, match=r"decoding\.stop_ids: 64 is no id of mine; it has 0\.\.63"
+        ConfigError, match=r"decoding\.stop_ids: 64 is not an id of mine; allowed: 0\.\.63"
     ):
         rule(folder, "decoding.stop_ids=[64]")
 

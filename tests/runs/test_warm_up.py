@@ -159,7 +159,7 @@ def test_control_a_lossy_method_fails_the_proof(tmp_path, monkeypatch):
         return out
 
     monkeypatch.setattr(Target, "verify", shifted)
-    with pytest.raises(RunError, match="proof=fp32: 2 of 2 outputs are not plain decoding's ids"):
+    with pytest.raises(RunError, match="proof=fp32: 2 of 2 outputs differ from plain decoding"):
         start(tmp_path, "engine.dtype=bf16", "proof=fp32")
 
 

@@ -32,9 +32,10 @@ class PromptTooLongError(UserError):
 
 @dataclass(frozen=True)
 class Answers:
-    """What both arms answered to one prompt. error: {"type", "message"} where none could.
+    """The answers of both arms to one prompt.
 
-    fallback: why plain decoding took the method's place.
+    fallback: why the prompt was decoded plainly instead of by the method. error: {"type",
+    "message"} if neither arm could answer.
     """
 
     plain: Decoded = field(default_factory=Decoded)
@@ -46,7 +47,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Arms:
-    """What decodes a prompt: the target and the method, under one configuration."""
+    """The target and the method of one configuration."""
 
     config: Config
     target: Target
@@ -58,7 +59,7 @@ class Arms:
 
     @classmethod
     def load(cls, config: Config) -> Arms:
-        """Both arms of a configuration, its models loaded."""
+        """Load the models of a configuration."""
         target, method = load_parts(config)
         rule, clock = make_rule(config.decoding, target), clock_factory(config, target)
         return cls(config, target, method, rule, clock)
@@ -68,7 +69,7 @@ class Arms:
         return self.target.tokenizer.encode_chat(messages, self.config.decoding.enable_thinking)
 
     def check_length(self, ids: list[int]) -> None:
-        """Raise PromptTooLongError where prompt and answer do not fit the target's positions."""
+        """Raise PromptTooLongError if prompt and answer do not fit the target's positions."""
         need, have = len(ids) + self.rule.max_new_tokens, self.target.max_positions
         if need > have:
             raise PromptTooLongError(
@@ -78,11 +79,11 @@ class Arms:
             )
 
     def fallback(self, ids: list[int]) -> str | None:
-        """Why plain decoding must take this prompt; None where the drafter can."""
+        """Why this prompt must be decoded plainly; None if it fits the drafter."""
         return self.method.fallback(len(ids), self.rule.max_new_tokens)
 
     def fitting(self, prompts: Iterable[Prompt]) -> Iterator[tuple[Prompt, list[int]]]:
-        """Prompts whose first turn passes the length check, and its ids."""
+        """Prompts whose first turn passes the length check, with its ids."""
         for prompt in prompts:
             ids = self.encode([{"role": "user", "content": prompt.turns[0]}])
             with suppress(PromptTooLongError):
@@ -92,8 +93,8 @@ class Arms:
     def plain(
         self, ids: list[int], sampler: Sampler, on_token: Callable[[int], None] | None = None
     ) -> Decoded:
-        """Plain decoding, or its stored answer where the sweep shares one. on_token: called with
-        each token that is decoded.
+        """Plain decoding, or its stored answer if the sweep shares one. on_token: called with each
+        decoded token.
         """
         digest = prompt_sha256(ids)
         stored = None if self.shared is None else self.shared.get(sampler.sample_id, digest)
@@ -112,7 +113,7 @@ class Arms:
         return speculate(self.target, self.method, ids, sampler, self.rule, self.clock(), on_round)
 
     def answer(self, ids: list[int], sampler: Sampler, ar_first: bool) -> Answers:
-        """Decode by both arms, plain decoding first where asked for, and judge the method's ids."""
+        """Decode by both arms and judge the method's ids. ar_first: plain decoding goes first."""
         plain = Decoded()
         fallback = self.fallback(ids)
         try:
@@ -126,7 +127,7 @@ class Arms:
                 self.target, ids, drafted.ids, plain.ids, sampler, self.rule, self.tolerance
             )
         except (NonFiniteLogitsError, PromptTooLongError) as caught:
-            # No fallback: plain decoding gave no answer either.
+            # Plain decoding has no answer either, so there is no fallback.
             return Answers(plain, error={"type": type(caught).__name__, "message": str(caught)})
         return Answers(plain, drafted, verdict, fallback)
 
@@ -137,8 +138,8 @@ def prompt_sha256(ids: list[int]) -> str:
 
 
 def shared_baseline(arms: Arms, sweep: Path) -> SharedBaseline:
-    """Plain decoding's answers in a sweep's folder: by this target under these settings, on this
-    machine, by this version of the code.
+    """The plain answers stored in a sweep's folder for this target, these settings, this machine
+    and this version of the code.
     """
     config, target = arms.config, arms.target
     parts = {name: asdict(getattr(config, name)) for name in ("model", "decoding", "engine")}

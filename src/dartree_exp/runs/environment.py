@@ -1,4 +1,4 @@
-"""What a run is measured with, settled before its first timed prompt."""
+"""The warm-up of a run, and its environment.json."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dartree_exp.runs.warm_up import Machine, warm_up
 
 
 def settle(arms: Arms, prompts: Sequence[Prompt], folder: RunFolder) -> Arms:
-    """Warm up on the first prompt that fits, and write environment.json; the arms with the
-    tolerance and the shared baseline that hold from now on.
+    """Warm up on the first prompt that fits, and write environment.json. Returns the arms with the
+    measured costs, the tolerance and the shared baseline.
     """
     shared = shared_baseline(arms, folder.path.parent) if arms.config.baseline == "shared" else None
 
     def settle_threads(measured: int) -> int:
-        """One number in a run, resumed or not, and in runs that share a baseline."""
+        """The same number for a resumed run, and for runs that share a baseline."""
         if (held := folder.threads_of_samples()) is not None:
             return held
         return measured if shared is None else shared.agree("threads", measured)
@@ -43,7 +43,7 @@ def settle(arms: Arms, prompts: Sequence[Prompt], folder: RunFolder) -> Arms:
 
 
 def environment(target: Target, method: Method, machine: Machine) -> dict[str, Any]:
-    """The stamp of this process: what the numbers were measured with."""
+    """The contents of environment.json for this process."""
     weights = {"target": target.weights_sha256, "drafter": method.drafter.weights_sha256}
     name = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else None
     return describe_environment(

@@ -1,8 +1,7 @@
-"""`proof=fp32`: the first prompts of a run decoded once more in float32, where only plain
-decoding's very ids pass.
+"""`proof=fp32`: the first prompts of a run are also decoded in float32, where only plain decoding's
+ids pass.
 
-A bf16 run whose rows round differently in a tree cannot show that its method is lossless; this
-shows it beside the table.
+This proves a method lossless if a run in bf16 cannot, because its rows round differently in a tree.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ from dartree_exp.runs.arms import Arms
 
 
 def fp32_proof(config: Config, prompts: Iterable[Prompt]) -> dict[str, Any]:
-    """{"dtype", "exact", "of"}: first turns of at most `proof_prompts` prompts whose ids equal
-    plain decoding's.
+    """{"dtype", "exact", "of"}: how many first turns of at most `proof_prompts` prompts have the
+    ids of plain decoding.
 
-    Loads target and drafter in float32. A prompt that does not fit the target or the drafter is
-    passed over.
+    Loads target and drafter in float32. Skips prompts that do not fit the target or the drafter.
     """
     engine = replace(config.engine, dtype="fp32", attention="library")
     arms = Arms.load(replace(config, engine=engine))

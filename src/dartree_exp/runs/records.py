@@ -1,4 +1,4 @@
-"""From what was decoded to the lines of samples.jsonl, rounds.jsonl and trees.jsonl."""
+"""The lines of samples.jsonl, rounds.jsonl and trees.jsonl."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dartree_exp.records.schema import RoundRecord, SampleRecord
 from dartree_exp.records.trees import DIGITS, TreeRecord, branches
 from dartree_exp.runs.arms import Answers, Arms, prompt_sha256
 
-CONTEXT_TOKENS = 32  # of the answer, kept before the root of a recorded tree
+CONTEXT_TOKENS = 32  # tokens of the answer recorded before the root of a tree
 
 
 def sample_record(
     arms: Arms, prompt: Prompt, turn: int, ids: list[int], answers: Answers, repeat: int
 ) -> SampleRecord:
-    """One line for a turn, of rendered prompt `ids`."""
+    """The line of one turn. ids: of the rendered prompt."""
     plain, drafted, verdict = answers.plain, answers.drafted, answers.verdict
     return SampleRecord(
         id=prompt.id,
@@ -47,7 +47,7 @@ def sample_record(
 
 
 def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecord]:
-    """One line per round of a sample."""
+    """The lines of a sample's rounds."""
     for r in decoded.rounds:
         places, offered = branches(r.tree.parents.tolist(), r.tree.scores.tolist(), r.accepted)
         ranks = None if r.tree.ranks is None else r.tree.ranks[r.accepted[1:]].tolist()
@@ -76,9 +76,9 @@ def round_records(sample: SampleRecord, decoded: Decoded) -> Iterator[RoundRecor
 def tree_records(
     sample: SampleRecord, decoded: Decoded, decode: Callable[[list[int]], str]
 ) -> Iterator[TreeRecord]:
-    """The draft tree of every round of a sample, for the viewer. decode: ids -> text."""
+    """The draft trees of a sample's rounds, for the viewer. decode: ids -> text."""
     for r in decoded.rounds:
-        before = r.start - sample.prompt_tokens  # of the answer's ids, the root left out
+        before = r.start - sample.prompt_tokens  # ids of the answer before the root
         yield _tree_record(
             sample, r, decode, context=sample.ids[max(0, before - CONTEXT_TOKENS) : before]
         )
@@ -87,9 +87,7 @@ def tree_records(
 def _tree_record(
     sample: SampleRecord, round_: Round, decode: Callable[[list[int]], str], context: Sequence[int]
 ) -> TreeRecord:
-    """The record of one decoded round. decode: ids -> text. context: ids of the answer just before
-    the root.
-    """
+    """The draft tree of one round. context: the last ids of the answer before the root."""
     tree = round_.tree
     scored = tree if tree.supertree is None else tree.supertree
     kept = None if tree.kept is None else tree.kept.tolist()
@@ -112,7 +110,7 @@ def _tree_record(
 
 
 def _lean(plain: Decoded) -> dict[str, float] | None:
-    """Plain decoding's count and seconds; None where it gave no answer."""
+    """Plain decoding's token count and seconds; None if it has no answer."""
     if not plain.time:
         return None
     return {

@@ -1,4 +1,4 @@
-"""The turns of a prompt, decoded one after the other."""
+"""Decoding the turns of a prompt."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dartree_exp.runs.records import sample_record
 def decode_prompt(
     arms: Arms, prompt: Prompt, folder: RunFolder, ar_first: bool, repeat: int = 0
 ) -> Iterator[tuple[SampleRecord, Decoded]]:
-    """The turns of a prompt that are not on disk yet; history is plain decoding's answer, the same
-    for every method.
+    """Decode the turns of a prompt that are not on disk yet. The history is plain decoding's
+    answer, the same for every method.
     """
     done = {
         sample.turn: sample
@@ -46,7 +46,9 @@ def decode_prompt(
 def decode_turn(
     arms: Arms, prompt: Prompt, turn: int, ids: list[int], ar_first: bool, repeat: int = 0
 ) -> tuple[SampleRecord, Decoded]:
-    """Decode one turn by both arms; what the logits or the length forbid becomes a record."""
+    """Decode one turn by both arms. NaN logits or a prompt that is too long become an error
+    record.
+    """
     sampler = make_sampler(arms.config.decoding, f"{prompt.id}/{turn}")
     answers = arms.answer(ids, sampler, ar_first)
     return sample_record(arms, prompt, turn, ids, answers, repeat), answers.drafted

@@ -1,5 +1,5 @@
-"""Before the first timed prompt: threads, row invariance or a tolerance, warm caches, and what a
-forward costs here.
+"""The warm-up before the first timed prompt: number of threads, row invariance or a tolerance, the
+time of a target forward.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.rows import row_difference, self_test
 from dartree_exp.verify.stopping import StopRule
 
-TOKENS = 8  # decoded by each arm before anything is timed
+TOKENS = 8  # untimed tokens of each arm
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the warm-up found out; `record()` is what environment.json keeps of it.
+    """The results of the warm-up.
 
-    threads: as used from now on. row_invariant: the self-test passed and only equal ids pass.
-    tolerance: in logits, how far below the maximum a near tie may lie; 0 where only equal ids pass.
-    costs: milliseconds of a target forward by rows, as used; costs_by_threads: the same for every
-    number of threads that was tried.
+    row_invariant: the self-test passed, so only equal ids pass. tolerance: in logits, how far below
+    the maximum a near tie may be; 0 if only equal ids pass. costs: milliseconds of a target forward
+    by rows; costs_by_threads: the same for every number of threads that was tried.
     """
 
     threads: int
@@ -41,7 +40,7 @@ class Machine:
     costs_by_threads: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Plain values, units in the keys."""
+        """The part of environment.json, with units in the keys."""
         tried = (
             {"target_forward_ms_by_threads_and_rows": self.costs_by_threads}
             if self.costs_by_threads
@@ -58,12 +57,12 @@ def warm_up(
     ids: list[int] | None,
     settle_threads: Callable[[int], int] = lambda measured: measured,
 ) -> Machine:
-    """Settle how the target computes, then decode a few untimed tokens by each arm.
+    """Choose threads and attention, measure, and decode a few untimed tokens by each arm.
 
-    ids: a prompt that the run can decode; None where there is none, and nothing will be decoded or
-    judged. settle_threads: the number to use, given the one that was measured to be faster, where
-    none was asked for. Raises RunError where engine.attention=row_invariant is asked for and rows
-    depend on their number.
+    ids: a prompt that the run can decode; None if there is none, and nothing is measured.
+    settle_threads: called without engine.threads; faster number of threads -> number to use.
+
+    Raises RunError for engine.attention=row_invariant if rows depend on their number.
     """
     if ids is None:
         return Machine(torch.get_num_threads())
@@ -75,7 +74,7 @@ def warm_up(
     invariant, tolerance = False, 0.0
     rule = StopRule(TOKENS, frozenset(target.eos_ids))
     sampler = make_sampler(config.decoding, "warm-up")
-    with suppress(NonFiniteLogitsError):  # the timed run meets it again, and records it
+    with suppress(NonFiniteLogitsError):  # raised again in the timed run, which records it
         invariant = settle_rows(target, config, ids, rows[-1])
         if not invariant and target.dtype in HALF:
             tolerance = 2 * row_difference(target, ids, rows[-1])
@@ -92,8 +91,8 @@ def warm_up(
 
 
 def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -> bool:
-    """Whether the target is row-invariant up to `rows` rows; if not, the library's attention is put
-    back.
+    """Whether the target is row-invariant up to `rows` rows; if not, switches to the library's
+    attention.
     """
     if not target.row_invariant:
         return False
@@ -102,9 +101,8 @@ def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -
     if config.engine.attention == "row_invariant":
         raise RunError(
             f"engine.attention=row_invariant: on this machine the bits of a row of {target.name} "
-            "in "
-            f"{str(target.dtype).removeprefix('torch.')} depend on the number of rows; use auto or "
-            "library"
+            f"in {str(target.dtype).removeprefix('torch.')} depend on the number of rows; use auto "
+            "or library"
         )
     target.row_invariant = False
     return False
@@ -114,10 +112,9 @@ def choose_threads(
     target: Target, ids: list[int], rows: Sequence[int], clock: Callable[[], StageClock]
 ) -> dict[str, dict[str, float]]:
     """Set one thread or all, whichever computes one plain step and one full tree faster; returns
-    what was measured for each.
+    the measured costs of both.
 
-    On a machine that others use, two threads wait for each other at every product and can be slower
-    than one.
+    On a shared machine, threads wait for each other at every product and can be slower than one.
     """
     everything = torch.get_num_threads()
     if everything == 1 or target.device.type != "cpu":
@@ -139,9 +136,7 @@ def forward_costs(
     clock: Callable[[], StageClock],
     repeats: int = 3,
 ) -> dict[str, float]:
-    """Median milliseconds of one target forward after `ids`, by number of causal rows: the
-    machine's yardstick.
-    """
+    """Median milliseconds of one target forward after `ids`, by number of causal rows."""
     costs = {}
     cache = target.new_cache(len(ids) + max(rows))
     target.prefill(ids, cache)

@@ -33,7 +33,7 @@ def test_a_run_lands_in_the_folder_of_its_hash_and_is_done_once(
     assert Run(folder).state == "DONE"
     assert Run(folder).config["tree"]["scoring"] == "marginal"
     assert runs.code(TOY) == 0
-    assert "done already" in capsys.readouterr().out
+    assert "already done" in capsys.readouterr().out
     assert runs.budgets == [64]
     assert runs.code([*TOY, "force=true"]) == 0
     assert runs.budgets == [64, 64]
@@ -239,7 +239,7 @@ def test_a_launcher_can_ship_the_job_to_another_process() -> None:
 def test_a_launcher_that_cannot_start_is_one_line(runs: Any, capsys: pytest.CaptureFixture) -> None:
     assert runs.code(["-m", *TOY, "tree.budget=1,2", "hydra/launcher=slurm"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert "srun" in lines[0] and lines[1].endswith("2 not heard of") and len(lines) == 2
+    assert "srun" in lines[0] and lines[1].endswith("2 without a result") and len(lines) == 2
     assert not list(Path("multirun").iterdir())
 
 

@@ -105,8 +105,8 @@ def test_an_outcome_that_cannot_be_written_does_not_end_the_sweep_and_is_no_succ
     assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2"]) == 1
     assert states("s") == {"DONE": 2}
     said = capsys.readouterr().err
-    assert "[0] DONE, which could not be written down" in said
-    assert "2 not heard of" in said
+    assert "[0] DONE, which could not be recorded" in said
+    assert "2 without a result" in said
 
 
 def test_a_disk_that_takes_nothing_is_one_line(runs: Any, capsys: pytest.CaptureFixture) -> None:
@@ -152,7 +152,7 @@ def test_a_sweep_says_what_it_is_going_to_cost(runs: Any, capsys: pytest.Capture
         "2 runs of 6 prompts" in estimate
         and "at most 2,304 tokens by the methods, 2,304 by plain" in estimate
     )
-    assert "no estimate of the time: multirun holds no finished run of toy" in time
+    assert "no estimate of the time: no finished run of toy on this machine in multirun" in time
     assert (
         runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=1,2", "benchmark.limit=3", "repeats=2"])
         == 0

@@ -191,7 +191,7 @@ def test_a_job_that_is_killed_is_one_line_and_no_success(
     assert (
         "a job ended without a result (UncompletedJobError; logs in multirun/s/.submitit)" in line
     )
-    assert out.splitlines()[-1] == "sweep multirun/s: 1 not heard of"
+    assert out.splitlines()[-1] == "sweep multirun/s: 1 without a result"
     code, out = finish(tmp_path, "tree.budget=1", "benchmark.limit=1", "hydra/launcher=jobs")
     assert code == 0 and not (tmp_path / "multirun" / "s" / ".outcomes").exists()
 

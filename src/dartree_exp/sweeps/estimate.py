@@ -1,5 +1,5 @@
-"""What a sweep will cost, said before it starts: points, prompts, tokens at most, and the time that
-recorded runs suggest.
+"""The estimate printed before a sweep starts: runs, prompts, most tokens, and the time according to
+recorded runs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dartree_exp.records.files import hash_of
 from dartree_exp.records.folder import SUMMARY
 from dartree_exp.records.reader import Run, is_done
 
-_MOST_RUNS = 20  # newest recorded runs that are looked at
+_MOST_RUNS = 20  # newest recorded runs that are read
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is left of a sweep: runs, turns of a run (least and most, None: not known), tokens at
-    most by either arm.
+    """The work left in a sweep: runs, turns per run (least and most; None: unknown), most tokens of
+    each arm.
     """
 
     runs: int
@@ -36,8 +36,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Rates:
-    """Medians of recorded runs: tokens per second of the methods and of plain decoding, and how
-    many runs.
+    """Medians of recorded runs, in tokens per second of the methods and of plain decoding; the
+    number of runs.
     """
 
     drafted: float
@@ -46,10 +46,10 @@ class Rates:
 
 
 def work_left(configs: Sequence[Config], sweep_dir: Path, times: int = 1) -> Work:
-    """Count the work of these points in this folder; points with the same run folder count once,
-    done ones not at all.
+    """The work of these points in this folder; points with the same run folder count once, finished
+    ones do not count.
 
-    times: so many points like each of these (a search has proposed none yet).
+    times: multiplies each point, for a search that has proposed none yet.
     """
     runs = {config_hash(config): config for config in configs}
     left = {
@@ -80,8 +80,8 @@ def work_left(configs: Sequence[Config], sweep_dir: Path, times: int = 1) -> Wor
 
 
 def most_turns(benchmark: BenchmarkConfig) -> int | None:
-    """Turns to decode; of a hub's data set, which is not fetched for this, at most. None: not
-    known.
+    """Turns to decode; an upper bound for a data set on the hub, which is not fetched. None:
+    unknown.
     """
     if benchmark.path is None and benchmark.dataset is not None:
         return min((n for n in (benchmark.limit, benchmark.count) if n is not None), default=None)
@@ -89,13 +89,13 @@ def most_turns(benchmark: BenchmarkConfig) -> int | None:
 
     try:
         return sum(len(prompt.turns) for prompt in load_prompts(benchmark))
-    except UserError:  # the run will say so
+    except UserError:  # the run will report it
         return None
 
 
 def recorded_rates(config: Config) -> Rates | None:
-    """What runs of this target on this machine, anywhere under `output`, recorded; None where there
-    is none.
+    """The rates of runs of this target on this machine, anywhere under `output`; None if there are
+    none.
     """
     drafted, plain = [], []
     files = sorted(Path(config.output).glob(f"*/*/{SUMMARY}"), key=_modified, reverse=True)
@@ -111,7 +111,7 @@ def recorded_rates(config: Config) -> Rates | None:
                 for key in ("tokens_per_second", "ar_tokens_per_second")
             )
         except (UserError, OSError, KeyError, TypeError):
-            continue  # another version's, or damaged: the report says so
+            continue  # of another version, or damaged
         if own and lean:
             drafted.append(own)
             plain.append(lean)
@@ -127,30 +127,27 @@ def estimate(configs: Sequence[Config], sweep_dir: Path, times: int = 1) -> Iter
         return
     if work.turns is None:
         yield (
-            f"{work.runs} runs{before}; how many prompts is known when the data set is loaded, "
-            "so no estimate of the time"
+            f"{work.runs} runs{before}; no estimate of the time: the number of prompts is unknown "
+            "until the data set is loaded"
         )
         return
     low, high = work.turns
     yield (
-        f"{work.runs} runs{before} of {low if low == high else f'{low} to {high}'} prompts (turns "
-        "of dialogues and repeats "
-        f"counted): at most {work.drafted:,} tokens by the methods, {work.plain:,} by plain "
-        "decoding"
+        f"{work.runs} runs{before} of {low if low == high else f'{low} to {high}'} prompts "
+        "(counting turns of dialogues and repeats): "
+        f"at most {work.drafted:,} tokens by the methods, {work.plain:,} by plain decoding"
     )
     rates, model = recorded_rates(configs[0]), configs[0].model.name
     if rates is None:
         yield (
-            f"no estimate of the time: {configs[0].output} holds no finished run of {model} from "
-            "this machine"
+            f"no estimate of the time: no finished run of {model} on this machine in "
+            f"{configs[0].output}"
         )
         return
     yield (
         f"at most about {duration(work.drafted / rates.drafted + work.plain / rates.plain)} of "
-        "decoding, one run after the "
-        f"other: {rates.drafted:.0f} tokens/s, plainly {rates.plain:.0f} (medians of {rates.runs} "
-        f"finished runs of {model} "
-        "on this machine)"
+        f"decoding, one run after the other: {rates.drafted:.0f} tokens/s, plain decoding "
+        f"{rates.plain:.0f} (medians of {rates.runs} finished runs of {model} on this machine)"
     )
 
 

@@ -1,8 +1,8 @@
-"""One point of a sweep, or a single run: check the settings, claim the folder, run, say how it
-ended.
+"""One point of a sweep, or a single run: check the settings, lock the folder, run, record the
+outcome.
 
-Hydra calls `job`, here or in a worker process of a launcher; nothing heavy is imported before the
-settings are good and the folder is this process's own.
+Hydra calls `job`, here or in a worker process of a launcher; torch and the models are imported only
+after the settings were checked and the folder is locked.
 """
 
 from __future__ import annotations
@@ -53,24 +53,23 @@ SINGLE_RUNS = "runs"
 
 
 def sweep_folder(name: str | None) -> str:
-    """The folder of a sweep under `output`: its name, else this invocation's id."""
+    """The name of a sweep's folder under `output`: `name`, else this invocation's id."""
     return name or sweep_id()
 
 
-# Registered on import, so that a launcher's worker, which imports this module to unpickle `job`,
-# knows it as well.
+# Registered on import, because a launcher's worker imports this module to unpickle `job`.
 OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True)
 
 
 RunPoint = Callable[[Config, RunFolder], None]
-"""What runs one point; it imports the models only when it is called."""
+"""Runs one point; imports the models only when called."""
 
 
 def job(raw: DictConfig, run: RunPoint) -> float | None:
-    """Hydra's task function, once `run` is bound. In a sweep no failure leaves it, so that the
-    other points run; a single run exits.
+    """Hydra's task function, with `run` bound. In a sweep it catches every failure, so the other
+    points run; a single run exits.
 
-    Returns the point's `sweep.objective`, for sweepers that search; None where the point has none.
+    Returns the point's `sweep.objective`, for sweepers that search, or None.
     """
     hydra = HydraConfig.get()
     overrides = task_overrides(hydra)
@@ -91,7 +90,7 @@ def job(raw: DictConfig, run: RunPoint) -> float | None:
     folder = Path(config.output) / (config.sweep.name or SINGLE_RUNS) / config_hash(config)
     outcome = _run(config, run, folder, 0, overrides)
     if outcome.state == SKIPPED:
-        print(f"{folder} is done already; force=true runs it again")
+        print(f"{folder} is already done; force=true runs it again")
     elif outcome.state != DONE:
         print(
             f"dartree_exp: {outcome.state}: {printable_line(outcome.message)} ({folder})",
@@ -103,7 +102,7 @@ def job(raw: DictConfig, run: RunPoint) -> float | None:
 def _in_sweep(
     raw: DictConfig, run: RunPoint, number: int, overrides: list[str], sweep_dir: Path
 ) -> float | None:
-    """One point, whose failure is its own: an exception that left here would end the sweep."""
+    """Run one point; failures are caught, because an exception would end the sweep."""
     try:
         outcome = _sweep_point(raw, run, number, overrides, sweep_dir)
     except Exception as error:
@@ -114,12 +113,10 @@ def _in_sweep(
         note(outcome, sweep_dir)
     except UserError as error:  # a full disk: `finish` counts the point as missing
         print(
-            f"dartree_exp: [{number}] {outcome.state}, which could not be written down: {error}",
+            f"dartree_exp: [{number}] {outcome.state}, which could not be recorded: {error}",
             file=sys.stderr,
         )
-    with suppress(
-        UserError, OSError
-    ):  # another shell's force=true may take a folder away meanwhile
+    with suppress(UserError, OSError):  # force=true in another shell may delete a folder meanwhile
         print(
             f"sweep {sweep_dir.name}: {progress(invocation_folder(sweep_dir)).line()}", flush=True
         )
@@ -150,7 +147,7 @@ def _sweep_point(
 
 
 def _has_failed(sweep_dir: Path) -> bool:
-    """Whether a point of this invocation failed, in whichever process."""
+    """Whether a point of this invocation failed, in any process."""
     return any(outcome.state == FAILED for outcome in read_outcomes(invocation_folder(sweep_dir)))
 
 
@@ -162,8 +159,8 @@ def _objective(outcome: Outcome, name: str) -> float | None:
 
 
 def _run(config: Config, run: RunPoint, path: Path, number: int, overrides: list[str]) -> Outcome:
-    """Run in `path`, unless it is done or another process is at it. Ctrl-C passes through, recorded
-    as INTERRUPTED.
+    """Run in `path`, unless it is done or locked by another process. Ctrl-C is recorded as
+    INTERRUPTED and raised.
     """
     try:
         inputs = input_digests(config)
@@ -192,8 +189,8 @@ def _message(error: Exception) -> str:
 def _refuse(
     raw: DictConfig, message: str, number: int, overrides: list[str], sweep_dir: Path
 ) -> Outcome:
-    """Record a point whose settings cannot work as FAILED, in a folder named by what was
-    asked for.
+    """Record a point with invalid settings as FAILED, in a folder named by the hash of its
+    settings.
     """
     plain = OmegaConf.to_container(raw)
     assert isinstance(plain, dict)

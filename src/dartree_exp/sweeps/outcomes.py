@@ -1,9 +1,8 @@
-"""How the points of a sweep ended: small files in the sweep's folder, left by whichever process ran
-a point.
+"""The outcomes of a sweep's points: small files in the sweep's folder, written by the process that
+ran a point.
 
-One invocation of the command line is one folder `.outcomes/<id>/`; its worker processes learn the
-id from the environment. It is gone when the invocation has reported, so what stays in a sweep's
-folder are runs.
+Each invocation of the command line has a folder `.outcomes/<id>/`; its worker processes read the id
+from the environment. The folder is deleted after the invocation has reported.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dartree_exp.records.baseline import FOLDER as BASELINES
 from dartree_exp.records.files import read_json, write_json
 
 SWEEP_ID = "DARTREE_EXP_SWEEP"
-"""Environment variable that names the invocation, so that worker processes agree on it."""
+"""Environment variable with the id of the invocation, for worker processes."""
 
 DONE, SKIPPED, FAILED = "DONE", "SKIPPED", "FAILED"
 INTERRUPTED, BUSY, NOT_STARTED = "INTERRUPTED", "BUSY", "NOT STARTED"
@@ -35,7 +34,7 @@ WORDS = {
     BUSY: "locked by another process",
     NOT_STARTED: "not started",
 }
-"""The states in the order in which they are counted, and how a line calls them."""
+"""The states in the order of a progress line, with their words in it."""
 
 _FOLDER, _PLAN = ".outcomes", "plan"
 _STALE = 3600.0  # seconds
@@ -43,8 +42,8 @@ _STALE = 3600.0  # seconds
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one point ended: its place in the sweep, its overrides, its folder, and why where it did
-    not end well.
+    """The outcome of one point: its index in the sweep, overrides, state and folder; the reason if
+    it failed.
     """
 
     number: int
@@ -56,11 +55,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an invocation set out to do: its number of points (None: not known beforehand), since
-    when, and who it is.
+    """The plan of an invocation: its number of points (None: unknown), start time, process and
+    host.
 
-    runs: what sets each point apart from the others, by the name of its run folder; {} for a
-    search.
+    runs: the overrides in which each point differs, by the name of its run folder; {} for a search.
     """
 
     points: int | None
@@ -70,12 +68,12 @@ class Plan:
     host: str = field(default_factory=socket.gethostname)
 
     def is_alive(self) -> bool:
-        """Whether its process is still there; a process of another machine is taken to be."""
+        """Whether its process is alive; a process on another machine is assumed to be."""
         return self.host != socket.gethostname() or is_alive(self.pid)
 
 
 def new_sweep_id() -> str:
-    """Sortable by time, and different for two sweeps started in the same second."""
+    """An id that sorts by time and differs for sweeps started in the same second."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
 
 
@@ -85,42 +83,40 @@ def sweep_id() -> str:
 
 
 def invocation_folder(sweep_dir: Path) -> Path:
-    """Where the points of this invocation leave how they ended, whichever process runs them."""
+    """The folder of this invocation's outcomes, the same in all its processes."""
     return sweep_dir / _FOLDER / sweep_id()
 
 
 def invocations(sweep_dir: Path) -> list[Path]:
-    """The invocations that work in a sweep's folder, oldest first, and those that a kill left
-    behind.
-    """
+    """The folders of a sweep's invocations, oldest first, including those of killed processes."""
     return sorted((sweep_dir / _FOLDER).glob("*"))
 
 
 def note(outcome: Outcome, sweep_dir: Path) -> None:
-    """Leave how a point ended."""
+    """Record the outcome of a point."""
     _write(sweep_dir, str(outcome.number), asdict(outcome))
 
 
 def note_plan(plan: Plan, sweep_dir: Path) -> None:
-    """Leave what this invocation sets out to do."""
+    """Record the plan of this invocation."""
     _write(sweep_dir, _PLAN, asdict(plan))
 
 
 def read_outcomes(invocation: Path) -> list[Outcome]:
-    """How the points of an invocation ended so far, in the order of the sweep."""
+    """The outcomes of an invocation so far, in the order of the sweep."""
     found = (Outcome(**read_json(file)) for file in invocation.glob("*.json") if file.stem != _PLAN)
     return sorted(found, key=lambda outcome: outcome.number)
 
 
 def read_plan(invocation: Path) -> Plan | None:
-    """What an invocation set out to do, where that was noted."""
+    """The plan of an invocation; None if there is none."""
     file = invocation / f"{_PLAN}.json"
     return Plan(**read_json(file)) if file.exists() else None
 
 
 def clean(sweep_dir: Path) -> None:
-    """Remove what killed processes left in a sweep's folder besides their runs, which are theirs to
-    resume.
+    """Remove the files that killed processes left in a sweep's folder, except their runs, which can
+    be resumed.
     """
     for invocation in invocations(sweep_dir):
         with suppress(UserError, OSError):
@@ -133,7 +129,7 @@ def clean(sweep_dir: Path) -> None:
             )
             if left:
                 shutil.rmtree(invocation, ignore_errors=True)
-    with suppress(OSError):  # not there, or in use
+    with suppress(OSError):  # does not exist, or is in use
         (sweep_dir / _FOLDER).rmdir()
     for folder in (sweep_dir, *(sweep_dir / BASELINES).glob("*")):
         with suppress(OSError):

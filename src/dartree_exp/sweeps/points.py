@@ -1,4 +1,4 @@
-"""The points of a sweep before any of them starts: their settings, and what is wrong with them."""
+"""The points of a sweep before any of them starts: their settings and errors."""
 
 from __future__ import annotations
 
@@ -23,18 +23,15 @@ from dartree_exp.errors import ConfigError
 from dartree_exp.inputs.checks import check_files
 
 _OF_THE_SWEEP = ("output", "sweep")
-"""Settings that a sweep has only once: with two values, a worker would write its outcome where
-`finish` does not look.
-"""
+"""Settings that cannot be swept: `finish` reads the outcomes of one folder only."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point: its place in the sweep, its overrides, and its settings or (`refusal`) why they
-    cannot work.
+    """One point: its index in the sweep, its overrides, and its settings or (`refusal`) why they
+    are invalid.
 
-    composed: Hydra could put the settings together; its sweeper stops at a point of which it
-    cannot.
+    composed: False if Hydra cannot compose the settings; its sweeper would stop at such a point.
     """
 
     number: int
@@ -46,8 +43,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a sweeper will start: `count` points, all of `points`, or for a search what was checked
-    instead of them.
+    """The `count` points that a sweeper will start: `points`, or for a search the points that were
+    checked instead.
     """
 
     points: list[Point]
@@ -56,7 +53,7 @@ class Planned:
 
 
 def sweep_folder_of(config: DictConfig) -> Path:
-    """The folder of the sweep that Hydra composed; ConfigError where it cannot be one."""
+    """The folder of the sweep that Hydra composed; ConfigError for an invalid name."""
     if not config.output:
         raise ConfigError("output=: must name a folder")
     name = config.sweep.name
@@ -69,9 +66,7 @@ def sweep_folder_of(config: DictConfig) -> Path:
 
 
 def load_point(raw: DictConfig, overrides: list[str], sweep_dir: Path) -> Config:
-    """The checked settings of one point, its sweep's name filled in; ConfigError as
-    `load_config`.
-    """
+    """The checked settings of one point, with the sweep's name. Raises ConfigError."""
     raw.sweep.name = sweep_dir.name
     config = load_config(raw, overrides)
     check_files(config)
@@ -79,9 +74,7 @@ def load_point(raw: DictConfig, overrides: list[str], sweep_dir: Path) -> Config
 
 
 def task_overrides(hydra: Any) -> list[str]:
-    """The settings of the command line as typed: `${...}` among them is for the settings to
-    resolve, not for the list.
-    """
+    """The settings of the command line as typed, with `${...}` unresolved."""
     typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)
     return list(typed)
 
@@ -89,8 +82,8 @@ def task_overrides(hydra: Any) -> list[str]:
 def all_points(config: DictConfig, sweep_dir: Path) -> Planned:
     """The points that Hydra's sweeper will start, each checked.
 
-    A sweeper that searches proposes its points one after the other: of those, each swept value is
-    checked once, an interval at its ends, beside the first value of all others.
+    A search proposes its points one after the other. There each swept value is checked once, an
+    interval at its ends, with the first value of all other keys.
     """
     loader = GlobalHydra.instance().config_loader()
     swept = _swept(config, loader)
@@ -119,19 +112,17 @@ def all_points(config: DictConfig, sweep_dir: Path) -> Planned:
 
 
 def apart(overrides: Sequence[str], shared: set[str]) -> str:
-    """What sets a point apart from the others: its overrides, the `shared` ones left out."""
+    """The overrides of a point without the `shared` ones."""
     return " ".join(text for text in overrides if text not in shared)
 
 
 def shared_by(all_overrides: Sequence[Sequence[str]]) -> set[str]:
-    """The overrides that every point has; none where there is one point only."""
+    """The overrides that every point has; none if there is only one point."""
     return set.intersection(*map(set, all_overrides)) if len(all_overrides) > 1 else set()
 
 
 def _swept(config: DictConfig, loader: ConfigLoader) -> list[Override]:
-    """An experiment's own sweep, then the command line's settings: a later one of the same key
-    wins.
-    """
+    """An experiment's own sweep and the command line's settings, which override it."""
     params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(config_loader=loader)
     return list(

@@ -1,6 +1,4 @@
-"""Where a sweep stands: from the small files of its invocation and its run folders, by whichever
-process looks.
-"""
+"""The progress of a sweep, read from the outcomes of its invocation and its run folders."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ from dartree_exp.sweeps.outcomes import DONE, FAILED, WORDS, read_outcomes, read
 
 @dataclass(frozen=True)
 class Progress:
-    """Points by state, points that runs are at now, points not reached, and seconds left (None: not
-    known).
+    """All points, ended points by state, running points, points left, and seconds left (None:
+    unknown).
     """
 
     points: int | None
@@ -46,8 +44,8 @@ class Progress:
 
 
 def progress(invocation: Path, now: float | None = None) -> Progress:
-    """Where an invocation stands. The time left takes points to cost what those cost that ended by
-    work, on average.
+    """The progress of an invocation. The time left assumes that points take as long as the finished
+    ones did on average.
     """
     plan, outcomes = read_plan(invocation), read_outcomes(invocation)
     counts = Counter(outcome.state for outcome in outcomes)
@@ -62,9 +60,7 @@ def progress(invocation: Path, now: float | None = None) -> Progress:
 
 
 def running_runs(sweep_dir: Path) -> list[Run]:
-    """The runs of a sweep that a process is at now; one whose status cannot be read is not among
-    them.
-    """
+    """The runs of a sweep that are running now, without those whose status cannot be read."""
     return [
         run
         for run in map(Run, sorted(s.parent for s in sweep_dir.glob(f"*/{STATUS}")))
@@ -85,7 +81,7 @@ def share_done(run: Run) -> float:
 
 
 def samples_on_disk(run: Run) -> int:
-    """How many samples are written; counts lines and parses none, for the machine is being
+    """The number of recorded samples; counts lines without parsing, because runs are being
     timed.
     """
     file = run.path / SAMPLES

@@ -1,5 +1,5 @@
-"""Both ends of a sweep: every point is checked before the first one starts; then a comparison, and
-every failure.
+"""The start of a sweep (check all points before the first one runs) and its end (a comparison and
+all failures).
 """
 
 from __future__ import annotations
@@ -47,28 +47,26 @@ from dartree_exp.sweeps.points import (
 
 _SUBMITITS_LOGS = ".submitit"
 _HYDRAS_RECORD = "multirun.yaml"
-"""Written by Hydra's sweeper before the first point: the settings once more, with this machine's
-folders in them.
-"""
+"""Hydra's sweeper writes the settings here, with this machine's paths; it is deleted at the end."""
 
 
 class SweepFolder(Callback):
-    """Checks every point before the first one starts, and remembers the folder where `finish` looks
-    for outcomes.
+    """Checks every point before the first one starts, and stores the sweep's folder for
+    `finish`.
     """
 
     path: Path | None = None
     points = 0
 
     def on_run_start(self, config: DictConfig, **kwargs: object) -> None:
-        """Exit with status 2 where a file set what Hydra must not do here."""
+        """Exit with status 2 if a file sets a setting of Hydra that is not allowed."""
         _check_hydra(config)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: object) -> None:
-        """Exit with status 2, nothing written, where a point cannot work, unless
+        """Exit with status 2, without writing anything, if a point is invalid, unless
         `sweep.check=false`.
 
-        Hydra turns exceptions of a callback into warnings; SystemExit it lets pass.
+        Hydra turns exceptions of a callback into warnings, except SystemExit.
         """
         _check_hydra(config)
         try:
@@ -99,7 +97,7 @@ def _check_hydra(config: DictConfig) -> None:
 
 
 def begin(folder: Path, planned: Planned) -> None:
-    """Clean up after dead processes, note the plan, and say what this sweep is going to cost."""
+    """Clean up after dead processes, record the plan, and print the estimated work."""
     clean(folder)
     note_plan(Plan(planned.count, {} if planned.search else _labels(planned.points)), folder)
     print(
@@ -116,8 +114,8 @@ def begin(folder: Path, planned: Planned) -> None:
 
 
 def _labels(points: Sequence[Point]) -> dict[str, str]:
-    """What sets each point apart, by the name of its run folder; points that share a folder are the
-    same run.
+    """The overrides in which each point differs, by the name of its run folder; points that share a
+    folder are the same run.
     """
     shared = shared_by([point.overrides for point in points])
     return {
@@ -128,9 +126,7 @@ def _labels(points: Sequence[Point]) -> dict[str, str]:
 
 
 def _refusals(refused: Sequence[Point], points: Sequence[Point]) -> list[str]:
-    """A line for each refused point; one for all of them where they are all refused for the same
-    reason.
-    """
+    """One line for each refused point, or one line if all are refused for the same reason."""
     reasons = {point.refusal for point in refused}
     if len(refused) == len(points) and len(reasons) == 1:
         return [reasons.pop()]
@@ -151,12 +147,11 @@ def _exit(status: int, message: str) -> None:
 
 
 def finish(interrupted: int | None = None, broken: BaseException | None = None) -> int:
-    """Report on the sweep of this invocation, if there was one, and leave nothing in its folder but
-    runs and tables.
+    """Report on the sweep of this invocation, if there was one, and delete everything but runs and
+    tables from its folder.
 
-    interrupted: the exit status of an interrupt, None where there was none. broken: what ended the
-    launcher; its jobs may go on, so they keep the place where they leave their outcomes. Returns
-    the exit status.
+    interrupted: the exit status of an interrupt, or None. broken: the error that ended the
+    launcher; its jobs may still run, so their folder of outcomes is kept. Returns the exit status.
     """
     folder, SweepFolder.path = SweepFolder.path, None
     if folder is None:
@@ -190,15 +185,14 @@ def _launcher_error(error: BaseException, logs: Path) -> str:
     if type(error).__module__.partition(".")[0] != "submitit":
         return f"the launcher failed: {one_line(error)}"
     return (
-        f"a job ended without a result ({type(error).__name__}; logs in {logs}); jobs that run or "
-        "wait go on, and the same "
-        "command skips what they finish"
+        f"a job ended without a result ({type(error).__name__}; logs in {logs}); other jobs "
+        "continue; rerun the same command to resume"
     )
 
 
 def _compare(done: Sequence[Path], folder: Path) -> None:
-    """Print the comparison and write it into the sweep's folder; what stands against it is said and
-    changes no status.
+    """Print the comparison and write it to the sweep's folder; an error is printed and does not
+    change the exit status.
     """
     if len(done) < 2:
         return
@@ -213,14 +207,13 @@ def _compare(done: Sequence[Path], folder: Path) -> None:
 
 
 def overview(outcomes: Sequence[Outcome], folder: Path, missing: int = 0) -> list[str]:
-    """Counts by state, then one line for each point that did not end well, by what sets it apart
-    from the others.
+    """Counts by state, then one line for each point that is not done.
 
-    missing: points of the plan that no process has reported on.
+    missing: points of the plan without an outcome.
     """
     counts = Counter(outcome.state for outcome in outcomes)
     said = [f"{counts[state]} {word}" for state, word in WORDS.items() if counts[state]]
-    said += [f"{missing} not heard of"] if missing else []
+    said += [f"{missing} without a result"] if missing else []
     shared = shared_by([outcome.overrides for outcome in outcomes])
     bad = [outcome for outcome in outcomes if outcome.state not in (DONE, SKIPPED)]
     return [
@@ -238,8 +231,8 @@ def _bad_line(outcome: Outcome, shared: set[str]) -> str:
 
 
 def exit_status(outcomes: Sequence[Outcome], missing: int = 0) -> int:
-    """0: every point is done; 1: one failed, was interrupted or is `missing`; 3: none did, but
-    another process is at one.
+    """0: every point is done; 1: one failed, was interrupted or is `missing`; 3: none did, but one
+    is locked by another process.
     """
     states = {outcome.state for outcome in outcomes}
     if missing or states & {FAILED, INTERRUPTED}:

@@ -1,7 +1,7 @@
-"""`python -m dartree_exp.watch multirun/<sweep>`: a sweep while it runs, from another shell or
-machine.
+"""`python -m dartree_exp.watch multirun/<sweep>`: shows a sweep while it runs, from another shell
+or machine.
 
-Reads files only, so it can watch a sweep on any launcher and can be stopped at any time.
+It only reads files, so it works with any launcher and can be stopped at any time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from dartree_exp.sweeps.progress import progress, samples_on_disk
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0, or 2 where there is no such sweep."""
+    """Exit status: 0, or 2 if the sweep does not exist."""
     parser = argparse.ArgumentParser(
         prog="python -m dartree_exp.watch",
-        description="Show the runs of a sweep: done, running, failed, time left. On a terminal "
-        "again and again "
-        "until the sweep has ended or Ctrl-C; elsewhere once.",
+        description="Show the runs of a sweep: done, running, failed, time left. A terminal is "
+        "updated until the sweep has ended or Ctrl-C; other output is printed once.",
     )
     parser.add_argument("sweep", type=Path, help="a sweep's folder")
     parser.add_argument(
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="time between looks (default 10)",
+        help="time between updates (default 10)",
     )
     options = parser.parse_args(arguments)
     with survive_closed_pipe():
@@ -72,7 +71,7 @@ def _watch(sweep: Path, every: float) -> int:
 def overview(sweep: Path) -> tuple[Group, bool]:
     """The page, and whether a process works in the sweep's folder.
 
-    Raises RecordError where the folder is none.
+    Raises RecordError if the folder is not a sweep's.
     """
     plans = {
         invocation: plan
@@ -81,7 +80,7 @@ def overview(sweep: Path) -> tuple[Group, bool]:
     }
     planned = {name: label for plan in plans.values() for name, label in plan.runs.items()}
     runs = [] if plans and not list(sweep.glob("*/status.json")) else find_runs(sweep)
-    # By the settings alone: parsing samples would take time from what is being timed.
+    # Reads only the settings: parsing samples would disturb the timed runs.
     readable, damaged = _parted(runs)
     names, _ = name_settings(
         [str(run.config.get("method") or "–") for run in readable],
@@ -120,7 +119,7 @@ def overview(sweep: Path) -> tuple[Group, bool]:
 
 
 def _parted(runs: Sequence[Run]) -> tuple[list[Run], dict[str, str]]:
-    """The runs whose status and settings can be read, and by folder name why the others cannot."""
+    """The runs whose status and settings can be read; the errors of the others by folder name."""
     readable, damaged = [], {}
     for run in runs:
         try:
@@ -132,9 +131,7 @@ def _parted(runs: Sequence[Run]) -> tuple[list[Run], dict[str, str]]:
 
 
 def _living(invocation: Path) -> Plan | None:
-    """The plan of an invocation whose process is there; None for one that is gone, maybe in this
-    very moment.
-    """
+    """The plan of an invocation whose process is alive, else None."""
     try:
         plan = read_plan(invocation)
     except RecordError:
@@ -143,7 +140,7 @@ def _living(invocation: Path) -> Plan | None:
 
 
 def _line(invocation: Path) -> str | None:
-    """Where an invocation stands."""
+    """The progress of an invocation; None if it cannot be read."""
     try:
         return f"{invocation.name} {progress(invocation).line()}"
     except RecordError:

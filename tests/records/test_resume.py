@@ -139,7 +139,7 @@ def test_rounds_lost_by_a_run_that_was_killed_are_decoded_again(tmp_path):
 @pytest.mark.parametrize("planned", [1, 3])
 def test_a_run_with_more_or_fewer_samples_than_planned_is_not_done(tmp_path, planned):
     with (
-        pytest.raises(RecordError, match=f"holds 2 samples and the run has {planned}"),
+        pytest.raises(RecordError, match=f"has 2 samples, but the run has {planned}"),
         opened(tmp_path) as folder,
     ):
         folder.expect(planned)
@@ -215,8 +215,5 @@ def test_a_done_run_that_lost_its_trees_says_that_they_are_not_written_again(tmp
     held["files"]["trees.jsonl"] = 100
     status_file.write_text(json.dumps(held))
     with opened(tmp_path) as folder:
-        assert (
-            "trees.jsonl is not written again" in folder.notes[0]
-            and "force=true" in folder.notes[0]
-        )
+        assert "trees.jsonl is not rewritten" in folder.notes[0] and "force=true" in folder.notes[0]
         assert finished(folder) == {(s.id, s.turn) for s in whole.samples}

@@ -82,7 +82,9 @@ def test_a_run_folder_says_how_it_ended(trained):
 
 
 def test_a_training_is_no_row_of_a_table(trained):
-    with pytest.raises(RecordError, match=r"is a training: its numbers are in curve.jsonl"):
+    with pytest.raises(
+        RecordError, match=r"is a training, not a run: its numbers are in curve.jsonl"
+    ):
         find_runs(trained.root / "backbone")
     with pytest.raises(RecordError, match="holds no run"):
         find_runs(trained.root)

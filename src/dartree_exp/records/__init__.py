@@ -1,6 +1,4 @@
-"""Records of a run: what was decoded, when, on what, and whether it was lossless. All else derives
-from them.
-"""
+"""Records of a run: samples, rounds, environment and lossless verdicts. Reports read only these."""
 
 from dartree_exp.records.environment import describe_environment
 from dartree_exp.records.folder import RunFolder

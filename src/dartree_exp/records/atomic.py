@@ -1,6 +1,4 @@
-"""Files and folders that are put in place whole, also after a crash. Symbolic links are never
-written through.
-"""
+"""Atomic replacement of files and folders, also after a crash. Never writes through a symlink."""
 
 from __future__ import annotations
 
@@ -18,25 +16,20 @@ from pathlib import Path
 
 from dartree_exp.records.schema import RecordError
 
-_TEMPORARY = ".tmp"  # after the number of the process that writes
+_TEMPORARY = ".tmp"  # follows the process id of the writer
 _STALE = 3600.0  # seconds; an older temporary file is deleted, even if its process id is in use
-_NO_SYNC = (
-    errno.EINVAL,
-    errno.ENOTSUP,
-    errno.ENOSYS,
-    errno.EBADF,
-)  # how file systems say that they cannot fsync
+# Errors of file systems that do not support fsync.
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 
 
 @contextmanager
 def replaced(path: Path, first_stays: bool = False) -> Iterator[Path]:
-    """Give a new name beside `path`; what the block made there, a file or a folder, then replaces
-    `path`. Where the block fails, `path` stays as it was and the temporary is removed.
+    """Yield a temporary path; the file or folder that the block creates there replaces `path`. If
+    the block fails, `path` is unchanged and the temporary is removed.
 
-    A reader sees the old content of a file or the new one, also after a power cut; a symbolic link
-    at `path` is replaced, not followed. A folder at `path` is first moved aside. first_stays: a
-    folder that is there and holds something is kept instead, and the new one removed. Raises
-    RecordError for what the file system refuses.
+    A reader sees the old or the new content of a file, also after a power cut. A symbolic link at
+    `path` is replaced, not followed. A folder at `path` is moved aside first. first_stays: keep a
+    non-empty folder at `path` and remove the new one. Raises RecordError for file system errors.
     """
     temporary = path.with_name(temporary_name(path.name))
     with explained(path):
@@ -53,7 +46,7 @@ def replaced(path: Path, first_stays: bool = False) -> Iterator[Path]:
 
 
 def _place_folder(new: Path, path: Path, first_stays: bool) -> None:
-    """No file system renames a folder over one that has files in it."""
+    """Rename `new` to `path`; a non-empty folder at `path` must be moved aside first."""
     try:
         os.rename(new, path)
     except OSError as error:
@@ -78,21 +71,17 @@ def _sync_path(path: Path) -> None:
 
 
 def temporary_name(name: str) -> str:
-    """A name that nobody else uses, for what is written before it is renamed; it says which process
-    writes.
-    """
+    """A unique temporary name, which contains the host and the process id of the writer."""
     return f".{name[:64]}.{uuid.uuid4().hex[:8]}.{_host()}.{os.getpid()}{_TEMPORARY}"
 
 
 def _host() -> str:
-    """This machine, in eight characters that a file name may hold."""
+    """Eight hex digits that identify this machine."""
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete what writers left in a folder that died while they wrote; what living ones write
-    stays.
-    """
+    """Delete the temporary files of dead writers in a folder."""
     for file in folder.glob(f".*{_TEMPORARY}"):
         *_, host, number = ["", *file.name.removesuffix(_TEMPORARY).split(".")]
         with suppress(OSError):
@@ -102,7 +91,7 @@ def remove_temporaries(folder: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether this machine has such a process, whoever owns it."""
+    """Whether a process with this id exists on this machine, owned by any user."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -114,9 +103,7 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an OSError into the RecordError that says what it means for the user. path: what is
-    being written.
-    """
+    """Turn an OSError into a RecordError with advice for the user. path: the file being written."""
     try:
         yield
     except OSError as error:
@@ -126,8 +113,8 @@ def explained(path: Path) -> Iterator[None]:
 def _meaning(error: OSError, path: Path) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
-            f"{path}: no space left on the disk. Records written before are complete: "
-            "free some space and run the same command again to resume."
+            f"{path}: no space left on the disk. Earlier records are complete: "
+            "free some space and rerun the command to resume."
         )
     if error.errno == errno.ELOOP:
         return f"{path} is a symbolic link; records are not written through links: remove it"
@@ -136,14 +123,14 @@ def _meaning(error: OSError, path: Path) -> str:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[FileIO]:
-    """An unbuffered binary file; ELOOP where `path` is a symbolic link."""
+    """An unbuffered binary file. Raises OSError (ELOOP) if `path` is a symbolic link."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     with FileIO(descriptor, "r+" if flags & os.O_RDWR else "w") as file:
         yield file
 
 
 def sync(descriptor: int) -> None:
-    """fsync, where the file system supports it; fewer support it for folders."""
+    """fsync, if the file system supports it (not all do for folders)."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -152,10 +139,10 @@ def sync(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to disk, where it may be read."""
+    """Force a folder's entries to disk, if the folder is readable."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    except PermissionError:  # a folder may be writable and not readable
+    except PermissionError:  # a folder may be writable but not readable
         return
     try:
         sync(descriptor)

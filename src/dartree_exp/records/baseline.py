@@ -1,9 +1,8 @@
 """Plain decoding shared by the runs of a sweep (`baseline=shared`): timed once per prompt, target
 and decoding settings.
 
-Cheaper than decoding every prompt plainly in every run, at a price that tables state: the two arms
-of a speedup are then not timed in the same minutes. One folder per turn, written whole, so that
-runs in several processes can share.
+Cheaper than plain decoding in every run, but the two arms of a speedup are then timed at different
+times; tables say so. One folder per turn, written atomically, so that processes can share it.
 """
 
 from __future__ import annotations
@@ -25,35 +24,31 @@ class SharedBaseline:
     """Answers of plain decoding in `<sweep>/.ar/<hash>/`, by sample id and prompt hash."""
 
     def __init__(self, sweep: Path, made_with: Mapping[str, Any]) -> None:
-        """made_with: what an answer and its time depend on: the settings of plain decoding, the
-        target's files, dtype, machine, version of the code.
+        """made_with: everything an answer and its time depend on (decoding settings, the target's
+        files, dtype, machine, code version).
         """
         self._made_with = dict(made_with)
         self._root = sweep / FOLDER
         self._folder = self._root / hash_of(self._made_with)
 
     def agree(self, name: str, value: int) -> int:
-        """The value that the first run of the sweep stored under `name`; the first run stores its
-        own.
-        """
+        """The value that the sweep's first run stored under `name`; that run stores `value`."""
         place = self._root / hash_of({**self._made_with, "agreed": name})
         stored = self._publish(place, {name: value}, lambda: self._read(place, {name}))
         return int(stored[name])
 
     def under(self, **conditions: object) -> SharedBaseline:
-        """The same for runs that share these conditions as well, such as a number of threads."""
+        """The baseline for runs that also share these conditions, such as the thread count."""
         other = copy(self)
         other._folder = self._root / hash_of({**self._made_with, **conditions})
         return other
 
     def get(self, sample_id: str, prompt_sha256: str) -> dict[str, Any] | None:
-        """The stored answer (ids, finish, time); None where there is none, or a damaged one."""
+        """The stored answer (ids, finish, time); None if there is none or it is damaged."""
         return self._read(self._place(sample_id, prompt_sha256), {"ids", "finish", "time"})
 
     def put(self, sample_id: str, prompt_sha256: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """Store an answer. Of two processes that decoded the same prompt the first one's stays;
-        returns what stays.
-        """
+        """Store an answer, unless another process has stored one; returns the stored answer."""
         place = self._place(sample_id, prompt_sha256)
         return self._publish(place, answer, lambda: self.get(sample_id, prompt_sha256))
 
@@ -67,10 +62,10 @@ class SharedBaseline:
     def _publish(
         self, place: Path, value: dict[str, Any], read: Callable[[], dict[str, Any] | None]
     ) -> dict[str, Any]:
-        """Put `value` into the folder `place` unless another process was first; returns what the
-        folder then holds.
+        """Store `value` in the folder `place` unless another process was first; returns the stored
+        value.
 
-        A folder and not a file: every file system refuses to rename a folder over another one.
+        A folder, because every file system refuses to rename a folder over a non-empty one.
         """
         with replaced(place, first_stays=True) as own:
             own.mkdir(parents=True)

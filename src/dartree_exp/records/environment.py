@@ -1,6 +1,4 @@
-"""What a number was measured with: versions, machine, threads, weights. Nothing here imports
-torch.
-"""
+"""The environment of a measurement: versions, machine, threads, weights. Does not import torch."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 COMMAND = "DARTREE_EXP_COMMAND"
-"""Environment variable that hands the user's command line to worker processes, which have another
-one.
-"""
+"""Environment variable that passes the user's command line to a launcher's worker processes."""
 
 _PACKAGES = (
     "dartree_exp",
@@ -35,7 +31,7 @@ _PACKAGES = (
     "wandb",
 )
 PROCESS = uuid.uuid4().hex
-"""Names this process, so that a table can tell which times were measured beside each other."""
+"""Identifies this process; tables compare times within one process only."""
 _CPU_FLAGS = (
     "avx2",
     "avx512f",
@@ -49,9 +45,7 @@ _CPU_FLAGS = (
 )
 
 LOAD_MARGIN = 0.25
-"""Load above the cores that is still taken for a quiet machine: its own background, and the run's
-Python beside its threads.
-"""
+"""Allowed load above the number of cores: background processes and the run's own Python."""
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -70,14 +64,13 @@ def describe_environment(
 
     Args:
         device: as used, "cpu" or "cuda:0".
-        dtype: as used (what `auto` became).
+        dtype: as used (`auto` resolved).
         threads: as used.
-        device_details: of an accelerator: its name, driver, attention kernel, as the caller knows
-            them.
+        device_details: of an accelerator: name, driver, attention kernel.
         weights: sha256 of each weights file, by role ("target", "drafter").
-        machine: what a small benchmark of this machine measured, with units in the keys.
-        row_invariant: a self-test found that the target's rows have the same bits whatever rows are
-            computed with them.
+        machine: results of a small benchmark of this machine, with units in the keys.
+        row_invariant: a self-test found that a row's bits do not depend on the other rows in the
+            target's forward.
         tolerance: of near ties, in logits; 0: only equal ids pass.
     """
     return {
@@ -105,23 +98,21 @@ def describe_environment(
 
 
 def command() -> str:
-    """What the user typed, for a shell: the parent's command line also in a launcher's worker.
+    """The user's command line, quoted for a shell; in a launcher's worker, that of the parent.
 
-    A program that calls the library is named without its folder.
+    A script that calls the library is named without its folder.
     """
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.orig_argv[1:]]
     return os.environ.get(COMMAND) or module_command("", words)
 
 
 def module_command(module: str, arguments: Sequence[str]) -> str:
-    """`python -m <module> ...` (no module: `python ...`), quoted for a shell, however Python was
-    started.
-    """
+    """`python -m <module> ...` (`python ...` without a module), quoted for a shell."""
     return shlex.join(["python", *(["-m", module] if module else []), *arguments])
 
 
 def cpu_description() -> dict[str, Any]:
-    """Model name, usable cores and the instruction sets that decide which dtype is fast."""
+    """Model name, usable cores and the instruction sets that matter for the speed of a dtype."""
     model, flags = platform.processor() or platform.machine(), set()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -140,8 +131,8 @@ def cpu_description() -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: its affinity, and a container's limit on processor time,
-    rounded up.
+    """Cores that this process may use: its affinity, limited by the container's CPU quota (rounded
+    up).
     """
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -149,16 +140,14 @@ def usable_cores() -> int:
     try:
         quota, period = _CPU_LIMIT.read_text().split()
         return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):  # no such file, or "max": no limit
+    except (OSError, ValueError, ZeroDivisionError):  # no file, or "max": no limit
         return cores
 
 
 def load_average() -> float | None:
-    """Processes that ran or waited to run, averaged over the last minute by the kernel; None where
-    it keeps no count.
+    """The kernel's load average of the last minute; None if there is none.
 
-    It counts the whole machine, also where this process may use some of its cores only, so it is
-    compared with all cores.
+    It covers the whole machine, so it is compared with all cores.
     """
     try:
         return round(os.getloadavg()[0], 2)
@@ -167,11 +156,9 @@ def load_average() -> float | None:
 
 
 def overload(load: object) -> str | None:
-    """ "load 7 on 2 cores" where a record's `load` says that more wanted to run than could, else
-    None.
+    """ "load 7 on 2 cores" if a record's `load` exceeds the number of cores, else None.
 
-    A run's own threads make a load of as many cores as they keep busy, so that alone on the machine
-    it stays below.
+    A run alone on the machine does not exceed it: its threads are at most as many as the cores.
     """
     found, cores = (load, load.get("cores")) if isinstance(load, Mapping) else ({}, None)
     if not _is_number(cores):
@@ -184,7 +171,7 @@ def overload(load: object) -> str | None:
 
 
 def worst_load(one: Any, other: Any) -> dict[str, Any]:
-    """Of two `load` records of one machine the larger start and the larger end."""
+    """The larger start and the larger end of two `load` records of one machine."""
     loads = [load for load in (one, other) if isinstance(load, dict)]
     worst = {}
     for key in ("start", "end", "cores"):
@@ -219,14 +206,12 @@ def this_code() -> str:
 
 
 def git_commit(folder: Path) -> dict[str, Any] | None:
-    """Commit of the checkout that tracks `folder` and whether it has changes; None outside one (an
-    installed wheel).
+    """Commit of the checkout that tracks `folder` and whether it has changes; None for an installed
+    wheel.
 
-    `changes` tells apart two states of the Python files between commits: the sha256 of their
-    difference.
+    `changes`: sha256 of the diff of the Python files.
     """
-    # A virtual environment often lies inside somebody's checkout, which says nothing about the
-    # files installed in it.
+    # `folder` may be in a virtual environment inside an unrelated checkout.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit, changes = (

@@ -1,4 +1,4 @@
-"""JSON files replaced whole, and JSON lines appended whole."""
+"""Atomic writes: JSON files are replaced whole, JSON lines are appended whole."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ HASH_DIGITS = 12
 
 
 def dump_json(value: object, indent: int | None = None) -> str:
-    """Strict JSON: NaN, infinities and values JSON does not know raise RecordError instead of being
-    written.
-    """
+    """Strict JSON. Raises RecordError for NaN, infinities and values that JSON cannot hold."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     except (ValueError, TypeError) as error:
@@ -28,13 +26,13 @@ def dump_json(value: object, indent: int | None = None) -> str:
 
 
 def hash_of(plain: Mapping[str, Any]) -> str:
-    """12 hex digits that name a mapping of JSON values, whatever the order of its keys."""
+    """12 hex digits that identify a mapping of JSON values; the order of keys does not matter."""
     text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replace `path` by `text` (UTF-8), as `replaced` does."""
+    """Replace `path` by `text` (UTF-8), see `replaced`."""
     data = _utf8(text)
     with replaced(path) as temporary, open(temporary, "xb", buffering=0) as file:
         _write(file, data)
@@ -46,7 +44,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Parsed JSON; RecordError where the file cannot be read or is not JSON."""
+    """Parsed JSON. Raises RecordError if the file cannot be read or is not JSON."""
     try:
         return _parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -62,14 +60,12 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def encode_lines(values: Iterable[object]) -> bytes:
-    """JSON lines, one per value; raises RecordError as `dump_json` does."""
+    """JSON lines, one per value. Raises RecordError as `dump_json` does."""
     return _utf8("".join(dump_json(value) + "\n" for value in values))
 
 
 def append_lines(path: Path, data: bytes) -> None:
-    """Append encoded lines and force them to disk; all of them are in the file, or (an exception)
-    none.
-    """
+    """Append encoded lines and force them to disk. If this raises, none of them are in the file."""
     if not data:
         return
     with explained(path), opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
@@ -80,28 +76,24 @@ def append_lines(path: Path, data: bytes) -> None:
             if not size:
                 sync_folder(path.parent)
         except BaseException:
-            # A half-written line would swallow the next record; on a full disk this also gives
-            # space back.
+            # A half-written line would damage the next one; this also frees space on a full disk.
             os.ftruncate(file.fileno(), size)
             raise
 
 
 def iter_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines of a JSON-lines file; an unfinished last line (a killed writer) is left
-    out.
+    """The complete lines of a JSON-lines file, without an unfinished last line (a killed writer).
 
-    Raises RecordError with file and line number where anything but the last line is damaged.
+    Raises RecordError with file and line number if any other line is damaged.
     """
     for _, value in _parse(path):
         yield value
 
 
 def repair_lines(path: Path) -> list[dict[str, Any]]:
-    """Cut off an unfinished last line in place and return what remains ([] where there is no
-    file).
-    """
+    """Cut off an unfinished last line in place. Returns the other lines ([] without a file)."""
     values, end = [], 0
-    for end, value in _parse(path):  # noqa: B007  # the end of the last good line is used after the loop
+    for end, value in _parse(path):  # noqa: B007  # `end` is used after the loop
         values.append(value)
     with explained(path):
         if path.exists() and path.stat().st_size > end:
@@ -112,7 +104,7 @@ def repair_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _write(file: FileIO, data: bytes) -> None:
-    """All of `data` to an unbuffered file."""
+    """Write all of `data` to an unbuffered file."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
@@ -122,7 +114,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise RecordError(f"not a text that can be written: {error}") from error
+        raise RecordError(f"text cannot be written: {error}") from error
 
 
 def _parse(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -149,7 +141,7 @@ def _parse(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _parse_json(text: str | bytes) -> Any:
-    """`json.loads` of what `dump_json` can have written; ValueError for anything else."""
+    """`json.loads`. Raises ValueError for anything that `dump_json` cannot write."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flatten(values: Mapping[str, Any], joint: str = ".") -> Iterator[tuple[str, Any]]:
-    """Every value that is no mapping, and the keys above it put together with `joint`."""
+    """(keys joined with `joint`, value) for every value that is not a mapping."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from ((f"{key}{joint}{below}", leaf) for below, leaf in flatten(value, joint))

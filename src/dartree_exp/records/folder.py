@@ -1,4 +1,4 @@
-"""The run folder: what a run has written, and where it goes on after a crash (DESIGN section 4)."""
+"""The run folder: written during a run, and resumed after a crash."""
 
 from __future__ import annotations
 
@@ -45,18 +45,16 @@ from dartree_exp.records.trees import TreeRecord
 
 
 class RunFolder:
-    """A run folder opened for writing, locked against every other process; use it as a context
-    manager.
+    """A run folder opened for writing and locked against other processes; a context manager.
 
-    Leaving the block by an exception records FAILED with its traceback (INTERRUPTED for
-    KeyboardInterrupt and SystemExit) and lets the exception through; leaving it without `done()` or
-    `fail()` records INTERRUPTED.
+    An exception in the block records FAILED with its traceback (INTERRUPTED for KeyboardInterrupt
+    and SystemExit) and propagates. Leaving the block without `done()` or `fail()` records
+    INTERRUPTED.
 
     Attributes:
         path: the folder.
-        already_done: the run had ended well before and has lost nothing since; there is nothing to
-            do.
-        notes: what was found missing and will be decoded again, for people.
+        already_done: the run is done and complete; there is nothing to do.
+        notes: messages to the user about records that are missing and will be decoded again.
     """
 
     def __init__(
@@ -86,16 +84,16 @@ class RunFolder:
         """Create or resume the folder of one configuration.
 
         Args:
-            path: the folder; made with its parents.
+            path: the folder; created with its parents.
             config_yaml: the resolved configuration, written as config.yaml.
-            config_hash: identifies the run; a folder that holds another one is refused.
-            force: throw away what an earlier run left here.
-            inputs: sha256 of the files that the result depends on, by what they are, as far as they
-                are at hand.
+            config_hash: identifies the run; a folder with another run is refused.
+            force: delete what an earlier run left here.
+            inputs: sha256 of the files that the result depends on, by role, as far as they are
+                already on this machine.
 
         Raises:
-            FolderBusy: another process works in the folder.
-            RecordError: the folder holds another run, samples made with other files or damaged
+            FolderBusy: another process uses the folder.
+            RecordError: the folder has another run, samples made with other files or damaged
                 records, or it cannot be written.
         """
         path = Path(path)
@@ -117,7 +115,7 @@ class RunFolder:
             held = status.get("config_hash", config_hash)
             if held != config_hash:
                 raise RecordError(
-                    f"{path} holds the run of another configuration ({held}): choose another folder"
+                    f"{path} has a run with another configuration ({held}): choose another folder"
                 )
             notes = []
             if status.get("state") == "DONE":
@@ -149,13 +147,13 @@ class RunFolder:
             raise
 
     def expect(self, prompts: int) -> None:
-        """Note how many samples (turns) the finished run will have, for overviews."""
+        """Record how many samples (turns) the finished run will have."""
         self._status["prompts"] = prompts
         self._write_status()
 
     def identify(self, inputs: Mapping[str, str]) -> None:
-        """Note the digests of files that were not at hand when the folder was opened; RecordError
-        as `open` raises it.
+        """Record digests of files that were not on this machine in `open`. Raises RecordError if
+        the samples were made with other files.
         """
         refuse_other_inputs(self.path, self.samples(), self._status, inputs)
         self._status["inputs"] |= inputs
@@ -166,9 +164,7 @@ class RunFolder:
         return list(self._samples.values())
 
     def threads_of_samples(self) -> int | None:
-        """Threads that the samples on disk were decoded with, if on a machine like this one; None
-        without samples.
-        """
+        """Thread count of the samples on disk; None if there are none or the CPU differs."""
         file = self.path / ENVIRONMENT
         if not self._samples or not file.exists():
             return None
@@ -176,17 +172,13 @@ class RunFolder:
         return held["threads"] if held.get("cpu") == cpu_description() else None
 
     def write_environment(self, environment: dict[str, Any]) -> None:
-        """Write environment.json; a resumed run on a different machine or version keeps the old
-        stamps in `earlier`.
-
-        See `records/stamps.py`.
-        """
+        """Write environment.json, with earlier stamps in `earlier` (see `records/stamps.py`)."""
         file = self.path / ENVIRONMENT
         before = check_environment(read_object(file), file) if file.exists() else None
         write_json(file, stamped(environment, before, len(self._samples)))
 
     def note_load(self) -> None:
-        """Add the machine's present load to environment.json, as its load at the end of the run."""
+        """Add the machine's current load to environment.json, as the load at the end of the run."""
         file = self.path / ENVIRONMENT
         if file.exists():
             environment = read_object(file)
@@ -199,11 +191,11 @@ class RunFolder:
         rounds: Iterable[RoundRecord] = (),
         trees: Iterable[TreeRecord] = (),
     ) -> None:
-        """Put one sample, its rounds and their recorded trees on disk before returning.
+        """Write one sample, its rounds and their recorded trees to disk before returning.
 
-        The sample goes last: a crash in between leaves rounds without a sample, which the next
-        `open` removes. Raises RecordError for contradictory or repeated records, and where the disk
-        refuses (older records stay valid).
+        The sample is written last: a crash leaves rounds without a sample, which the next `open`
+        removes. Raises RecordError for contradictory or repeated records and for disk errors
+        (earlier records stay valid).
         """
         sample.validate()
         rounds, trees = list(rounds), list(trees)
@@ -218,9 +210,8 @@ class RunFolder:
                 f"sample {sample.id!r} turn {sample.turn}: its {len(rounds)} round lines do not "
                 "match it"
             )
-        sample_line = encode_lines(
-            [sample.to_dict()]
-        )  # first: a value JSON does not know must not leave orphans
+        # Encoded first: a value that JSON cannot hold must not leave rounds without a sample.
+        sample_line = encode_lines([sample.to_dict()])
         append_lines(self.path / TREES, encode_lines(t.to_dict() for t in trees))
         append_lines(self.path / ROUNDS, encode_lines(r.to_dict() for r in rounds))
         append_lines(self.path / SAMPLES, sample_line)
@@ -231,23 +222,22 @@ class RunFolder:
         write_json(self.path / SUMMARY, summary)
 
     def done(self, message: str = "") -> None:
-        """Record that the run ended well; the next run of this configuration is skipped.
+        """Record that the run is done; the next run of this configuration is skipped.
 
-        Raises RecordError where the samples are not as many as were planned.
+        Raises RecordError if the number of samples is not the planned one.
         """
         planned = self._status["prompts"]
         if planned is not None and planned != len(self._samples):
             raise RecordError(
-                f"{self.path} holds {len(self._samples)} samples and the run has {planned}; "
-                "force=true runs it again from "
-                "the start"
+                f"{self.path} has {len(self._samples)} samples, but the run has {planned}; "
+                "set force=true to run it again from the start"
             )
         self._status["files"] = sizes(self.path)
         self._end("DONE", message)
 
     def fail(self, message: str) -> None:
-        """Record that the run ended with a result not to be used (a `wrong` verdict); it is not
-        skipped next time.
+        """Record that the run's result must not be used (a `wrong` verdict); it is not skipped next
+        time.
         """
         self._end("FAILED", message)
 
@@ -276,8 +266,8 @@ class RunFolder:
                     message = f"{type(error).__name__}: {error}".rstrip(": ")
                     self._end("INTERRUPTED" if interrupted else "FAILED", message, text)
         except RecordError:
-            # A full disk: the folder keeps RUNNING, which without a lock reads as INTERRUPTED. The
-            # cause matters more.
+            # A full disk: status.json keeps RUNNING, which reads as INTERRUPTED without a lock. The
+            # original error is more important.
             if error is None:
                 raise
         finally:

@@ -1,6 +1,4 @@
-"""What a run folder holds: the names of its files, and whether a finished run still has all it
-wrote.
-"""
+"""The files of a run folder, their checks, and whether a finished run still has all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from dartree_exp.records.shape import check
 
 CONFIG, ENVIRONMENT, STATUS = "config.yaml", "environment.json", "status.json"
 CURVE, CHECKPOINT = "curve.jsonl", "checkpoint.safetensors"
-"""Of a training: held-out numbers over its steps, and all that it needs to go on."""
+"""Files of a training: held-out numbers per step, and the state needed to resume."""
 SAMPLES, ROUNDS, TREES, SUMMARY, LOCK = (
     "samples.jsonl",
     "rounds.jsonl",
@@ -27,7 +25,7 @@ RESULTS = (
     *(CURVE, CHECKPOINT),
 )
 _KEPT = (SAMPLES, ROUNDS, TREES, SUMMARY, CURVE, CHECKPOINT)
-"""Files that only grow or are written once: smaller than when the run ended, they were cut."""
+"""Files that only grow or are written once: if one has shrunk since the end, records were lost."""
 
 _GROUPS = (
     "model",
@@ -73,14 +71,16 @@ _ENVIRONMENT: Mapping[str, Any] = {
 
 
 def check_status(status: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The content of status.json, once its parts have their types. Raises RecordError."""
+    """The content of status.json, checked. Raises RecordError."""
     if status.get("state") not in STATES:
-        raise RecordError(f"{file}: state {status.get('state')!r} is none of {', '.join(STATES)}")
+        raise RecordError(
+            f"{file}: state {status.get('state')!r} is not one of {', '.join(STATES)}"
+        )
     return _checked(status, _STATUS, file)
 
 
 def check_environment(environment: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The content of environment.json, once the parts that are looked into have their types. Raises
+    """The content of environment.json, with the types of the keys in use checked. Raises
     RecordError.
     """
     for stamp in [environment, *_checked(environment, _ENVIRONMENT, file).get("earlier", [])]:
@@ -93,9 +93,7 @@ def check_environment(environment: dict[str, Any], file: Path) -> dict[str, Any]
 
 
 def check_config(config: Any, file: Path) -> dict[str, Any]:
-    """The content of config.yaml, once it is a mapping and so are its groups. Raises
-    RecordError.
-    """
+    """The content of config.yaml: a mapping whose groups are mappings. Raises RecordError."""
     if not isinstance(config, dict) or not config:
         raise RecordError(f"{file}: holds no settings")
     return _checked(config, dict.fromkeys(_GROUPS, dict[str, Any]), file)
@@ -109,14 +107,14 @@ def _checked(values: dict[str, Any], types: Mapping[str, Any], file: Path) -> di
 
 
 def sizes(folder: Path) -> dict[str, int]:
-    """Bytes of each kept file that is there."""
+    """Size in bytes of each kept file that exists."""
     return {name: (folder / name).stat().st_size for name in _KEPT if (folder / name).exists()}
 
 
 def losses(folder: Path, status: Mapping[str, Any]) -> str:
-    """What a run that ended well has lost since, as one line; "" where nothing is missing.
+    """One line about the files that a finished run has lost since; "" if nothing is missing.
 
-    A status of an older version has no sizes; then the lines of samples.jsonl are counted.
+    The status of an older version has no sizes; then the lines of samples.jsonl are counted.
     """
     held = status.get("files")
     if held is not None:
@@ -132,7 +130,7 @@ def losses(folder: Path, status: Mapping[str, Any]) -> str:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise RecordError where a file of the folder is a symbolic link: writing would change a file
+    """Raise RecordError if a file of the folder is a symbolic link: writing would change a file
     elsewhere.
     """
     for name in (CONFIG, STATUS, LOCK, *RESULTS):

@@ -11,7 +11,7 @@ from pathlib import Path
 from dartree_exp.records.atomic import explained
 from dartree_exp.records.schema import RecordError
 
-_PATIENCE = 0.5  # seconds; a report looking at the folder holds the lock for an instant
+_PATIENCE = 0.5  # seconds; a report that reads the folder holds the lock for an instant
 
 
 class FolderBusy(RecordError):
@@ -19,13 +19,12 @@ class FolderBusy(RecordError):
 
 
 class FolderLock:
-    """Exclusive lock on `path`, held from construction to `release()`; FolderBusy where another
-    process has it.
+    """Exclusive lock on `path`, held from construction to `release()`. Raises FolderBusy if another
+    process holds it.
     """
 
     def __init__(self, path: Path) -> None:
-        # Not inherited: a service that this process starts and leaves behind must not keep the
-        # folder locked.
+        # O_CLOEXEC: a child process that outlives this one must not keep the folder locked.
         with explained(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + _PATIENCE
@@ -44,12 +43,9 @@ class FolderLock:
                 os.close(self._file)
                 raise RecordError(
                     f"{path}: this file system has no file locks ({error.strerror}), so two runs "
-                    "could write here at "
-                    "once; choose an `output` on another one"
+                    "could write here at once; choose an `output` on another file system"
                 ) from error
-        with contextlib.suppress(
-            OSError
-        ):  # the number is a courtesy; a full disk must not take the lock away
+        with contextlib.suppress(OSError):  # the process id is optional: the disk may be full
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
@@ -61,7 +57,7 @@ class FolderLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds the lock file `path` now; True also where that cannot be told."""
+    """Whether a process holds the lock file `path`; True also if that cannot be determined."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

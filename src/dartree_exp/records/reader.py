@@ -1,4 +1,4 @@
-"""Reading a run folder without touching it: what reports work from."""
+"""Read-only access to run folders, for reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dartree_exp.records.trees import TreeRecord
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder as it lies on disk, finished or not; files are read when asked for."""
+    """A run folder on disk, finished or not. Files are read on first access."""
 
     path: Path
 
@@ -48,8 +48,8 @@ class Run:
     def state(self) -> str:
         """RUNNING, DONE, FAILED or INTERRUPTED.
 
-        A folder that says RUNNING but has no process was interrupted; one that says DONE but has
-        lost records since is not done: it counts as interrupted, and the same command completes it.
+        INTERRUPTED also if the recorded state is RUNNING but no process holds the lock, or DONE but
+        records have been lost since; rerunning the command completes it.
         """
         state = self.status["state"]
         gone = state == "RUNNING" and not is_locked(self.path / LOCK)
@@ -57,12 +57,12 @@ class Run:
 
     @cached_property
     def lost(self) -> str:
-        """What a run that ended well has lost since, "" where nothing."""
+        """The files that a finished run has lost since, "" if none."""
         return losses(self.path, self.status) if self.status["state"] == "DONE" else ""
 
     @cached_property
     def unreadable(self) -> str:
-        """Why this run cannot be reported, "" where it can."""
+        """Why this run cannot be reported, "" if it can."""
         try:
             _ = (
                 self.state,
@@ -91,9 +91,7 @@ class Run:
 
     @cached_property
     def trees(self) -> list[TreeRecord]:
-        """Recorded trees of the complete samples, in the order of rounds; [] where none were
-        recorded.
-        """
+        """Recorded trees of the complete samples, in the order of rounds."""
         finished = {sample.key for sample in self.samples}
         trees = (TreeRecord.from_dict(line) for line in iter_lines(self.path / TREES))
         return [t for t in trees if t.sample_key in finished and _valid(t)]
@@ -115,13 +113,13 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """environment.json, or {} where the run did not come so far."""
+        """environment.json, or {} if the run ended before writing it."""
         file = self.path / ENVIRONMENT
         return check_environment(read_object(file), file) if file.exists() else {}
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
-        """summary.json as the run wrote it, or None."""
+        """summary.json, or None if there is none."""
         file = self.path / SUMMARY
         return read_object(file) if file.exists() else None
 
@@ -135,14 +133,12 @@ def is_training(path: Path) -> bool:
     """Whether the run in this folder trains a drafter instead of decoding prompts."""
     try:
         return "training:" in (path / CONFIG).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):  # whoever reads the run says what is wrong
+    except (OSError, ValueError):  # reported when the run is read
         return False
 
 
 def is_done(path: Path) -> bool:
-    """Whether the run in this folder ended well and has lost nothing since; False where there is
-    none to be read.
-    """
+    """Whether the run in this folder is done and complete; False if it cannot be read."""
     try:
         return is_run_folder(path) and Run(path).state == "DONE"
     except RecordError:
@@ -150,14 +146,14 @@ def is_done(path: Path) -> bool:
 
 
 def find_runs(path: Path) -> list[Run]:
-    """The run folder `path`, or all run folders at any depth below it, by path, those of trainings
-    left out; RecordError where there are none.
+    """The run folder `path`, or all run folders below it, sorted by path, without trainings. Raises
+    RecordError if there are none.
     """
     if not path.is_dir():
         raise RecordError(f"{path}: no such folder")
     if is_run_folder(path):
         if is_training(path):
-            raise RecordError(f"{path} is a training: its numbers are in {CURVE}")
+            raise RecordError(f"{path} is a training, not a run: its numbers are in {CURVE}")
         return [Run(path)]
     folders = [status.parent for status in sorted(path.rglob(STATUS))]
     runs = [Run(folder) for folder in folders if not is_training(folder)]
@@ -167,6 +163,6 @@ def find_runs(path: Path) -> list[Run]:
 
 
 def _valid(record: RoundRecord | TreeRecord) -> bool:
-    """True; RecordError from a record that contradicts itself."""
+    """True. Raises RecordError for a record that contradicts itself."""
     record.validate()
     return True

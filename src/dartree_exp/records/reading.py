@@ -1,6 +1,4 @@
-"""Files that others wrote (prompts, model folders, checkpoints): their text and JSON, or one line
-with file and reason.
-"""
+"""Read text and JSON from external files (prompts, models, checkpoints) with one-line errors."""
 
 from __future__ import annotations
 
@@ -16,15 +14,11 @@ _LFS = b"version https://git-lfs"
 
 
 class UnreadableError(UserError):
-    """A file that cannot be read or holds something else than it should; the message names the file
-    and the reason.
-    """
+    """A file that cannot be read or has unexpected content; the message names file and reason."""
 
 
 def user_path(text: str) -> Path:
-    """The path a user gave, `~` expanded. Unlike `Path.expanduser`, an unknown user's home raises
-    nothing.
-    """
+    """A user's path with `~` expanded. Unlike `Path.expanduser`, accepts an unknown user's home."""
     return Path(os.path.expanduser(text))
 
 
@@ -55,9 +49,7 @@ def decode(content: bytes, source: str) -> str:
 
 
 def refuse_pointer(path: Path) -> None:
-    """Raise UnreadableError for a Git LFS pointer: the text that stands for a large file that was
-    not fetched.
-    """
+    """Raise UnreadableError for a Git LFS pointer: the placeholder of a file not yet fetched."""
     try:
         with path.open("rb") as file:
             head = file.read(len(_LFS))
@@ -72,10 +64,8 @@ def refuse_pointer(path: Path) -> None:
 
 
 def parse_json(text: str) -> Any:
-    """`json.loads`, with a one-line ValueError for everything that no writer of data means.
-
-    That is: no JSON, nesting too deep to read, or half a surrogate pair in a text, which no encoder
-    can write down again.
+    """`json.loads`. Raises a one-line ValueError for invalid JSON, nesting that is too deep, and
+    half a surrogate pair in a string (which cannot be encoded again).
     """
     try:
         value = json.loads(text)
@@ -88,13 +78,13 @@ def parse_json(text: str) -> Any:
 
 
 def refuse_surrogates(text: str, value: object) -> None:
-    """Raise ValueError where the value parsed from `text` holds half a surrogate pair."""
+    """Raise ValueError if the value parsed from `text` contains half a surrogate pair."""
     if "\\ud" not in text.lower():
         return
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("a text holds half a surrogate pair (\\ud800 to \\udfff alone)") from None
+        raise ValueError("a string has half a surrogate pair (a lone \\ud800..\\udfff)") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What a folder is cleaned of, and what it must agree with, before a run goes on in it."""
+"""Repairs and checks of a run folder before a run resumes in it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dartree_exp.records.trees import TreeRecord
 
 
 def repair(path: Path) -> tuple[list[SampleRecord], int]:
-    """Remove what a killed writer or a cut file left.
+    """Remove what a killed writer or a truncated file left behind.
 
-    That is half a last line, rounds and trees without their sample, and the samples from the first
-    on that lacks some of its rounds or, where trees are recorded of it, some of its trees. Returns
-    the samples that stay, and how many do not. Raises RecordError for damage that is no cut.
+    Removed are an unfinished last line, rounds and trees without their sample, and all samples from
+    the first one that lacks rounds or recorded trees. Returns the samples kept and the number
+    removed. Raises RecordError for any other damage.
     """
     samples = list(read_samples(repair_lines(path / SAMPLES)))
     kinds: dict[str, type[RoundRecord] | type[TreeRecord]] = {
@@ -39,10 +39,9 @@ def repair(path: Path) -> tuple[list[SampleRecord], int]:
         or (rounds[sample.key] == sample.rounds and trees[sample.key] in (0, sample.rounds))
         for sample in samples
     ]
-    # Those behind the first gap go as well: stamps count samples from the start of the file.
+    # Samples after the first gap are removed too: stamps refer to samples by index.
     whole = samples[: complete.index(False)] if False in complete else samples
-    # Samples first: rounds without a sample are removed by the next open, should this one be killed
-    # here.
+    # Samples first: if this process is killed here, the next open removes their rounds.
     if len(whole) < len(samples):
         write_atomic(path / SAMPLES, encode_lines(sample.to_dict() for sample in whole).decode())
     finished = {sample.key for sample in whole}
@@ -59,9 +58,7 @@ def refuse_other_inputs(
     status: Mapping[str, Any],
     inputs: Mapping[str, str],
 ) -> None:
-    """Raise RecordError where the folder's samples were made with files of other content. inputs:
-    sha256 by role.
-    """
+    """Raise RecordError if the samples were made with other files. inputs: sha256 by role."""
     held = status.get("inputs", {})
     changed = [
         f"{role} (sha256 {held[role][:12]} then, {digest[:12]} now)"
@@ -70,15 +67,14 @@ def refuse_other_inputs(
     ]
     if changed and samples:
         raise RecordError(
-            f"{path} holds samples made with other files: {', '.join(changed)}; force=true throws "
-            "them away and runs "
-            "again, another sweep.name keeps both"
+            f"{path} has samples made with other files: {', '.join(changed)}; set force=true to "
+            "delete them and run again, or another sweep.name to keep both"
         )
 
 
 def lost_note(path: Path, lost: str) -> str:
-    """What a run that was done will do about files it has lost."""
-    trees = f"; {TREES} is not written again for samples that are there: force=true runs again"
+    """A note to the user about the files that a finished run has lost."""
+    trees = f"; {TREES} is not rewritten for existing samples: set force=true to run again"
     return (
         f"{path} was done, but {lost}: missing samples and rounds are decoded again"
         f"{trees if TREES in lost else ''}"
@@ -88,8 +84,8 @@ def lost_note(path: Path, lost: str) -> str:
 def begun(
     before: Mapping[str, Any], config_hash: str, inputs: Mapping[str, str], has_samples: bool
 ) -> dict[str, Any]:
-    """What status.json says from now on. before: what it said, {} for a new folder; inputs: sha256
-    by role; has_samples: some of the run's samples stay.
+    """The new content of status.json. before: its old content, {} for a new folder; inputs: sha256
+    by role; has_samples: whether earlier samples are kept.
     """
     now = time.time()
     return {

@@ -1,7 +1,6 @@
-"""What is written down of a decoded prompt: one line a sample, one line a round. All times are
-seconds.
+"""The records of a decoded prompt: one line per sample and one per round. All times are seconds.
 
-The trees of some rounds are recorded apart (`records/trees.py`).
+Trees are recorded separately (`records/trees.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dartree_exp.records.shape import check, field_checks
 VERDICTS = ("exact", "near_tie", "wrong")
 FINISHES = ("eos", "stop_id", "stop_string", "length")
 
-# What is known of a verdict's detail; `verify/lossless.py` may add more.
+# Types of the keys of `verdict_detail` that are checked; `verify/lossless.py` may add more keys.
 _DETAIL = {
     **{"index": check(int | None), "flips": check(int | None), "reason": check(str | None)},
     **{key: check(float | None) for key in ("gap", "gap_median", "gap_max", "tolerance")},
@@ -24,13 +23,11 @@ _DETAIL = {
 
 
 class RecordError(UserError):
-    """A record or a run folder that cannot be written, read or trusted; the message says which and
-    why.
-    """
+    """A record or run folder that cannot be written, read or trusted."""
 
 
 class Line:
-    """Shared by the records: to and from the dict that is one JSON line."""
+    """Base of the records: conversion to and from the dict of one JSON line."""
 
     def to_dict(self) -> dict[str, Any]:
         """Shallow dict of all fields, in their order."""
@@ -38,8 +35,8 @@ class Line:
 
     @classmethod
     def from_dict(cls, line: dict[str, Any]) -> Self:
-        """The record of a parsed line. Unknown or missing fields and values of another type raise
-        RecordError.
+        """The record of a parsed line. Raises RecordError for unknown or missing fields and for
+        values of the wrong type.
         """
         known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
         unknown = sorted(set(line) - set(known))
@@ -63,13 +60,12 @@ class Line:
 class SampleRecord(Line):
     """One prompt, or one turn of a multi-turn prompt, decoded by the method and by AR.
 
-    Counts: `emitted` is the number of new ids, the one chosen by the prefill included;
-    `acceptance_lengths` holds the tokens advanced in each round, bonus token included and nothing
-    trimmed (the papers' tau); `emitted_per_round_counts` the tokens of each round that reached the
-    output (none after a stop or past the cap), so that `emitted == 1 +
-    sum(emitted_per_round_counts)`. `time` has the keys of `StageClock.times()`; `ar` has `emitted`,
-    `prefill` and `decode`. A prompt decoded by AR because the drafter could not take it names the
-    reason in `fallback`; one that failed has `error`.
+    `emitted`: number of new ids, including the one chosen by the prefill. `acceptance_lengths`:
+    tokens advanced in each round, including the bonus token and not trimmed (the papers' tau).
+    `emitted_per_round_counts`: tokens of each round that reached the output (none after a stop or
+    past the cap), so `emitted == 1 + sum(emitted_per_round_counts)`. `time` has the keys of
+    `StageClock.times()`; `ar` has `emitted`, `prefill` and `decode`. `fallback`: why the prompt was
+    decoded by AR instead (the drafter could not take it). `error`: set if the sample failed.
     """
 
     id: str
@@ -94,18 +90,16 @@ class SampleRecord(Line):
     error: dict[str, Any] | None = None
     degenerate: bool = False
     enable_thinking: bool = False
-    exact: bool = (
-        True  # the acceptance rule preserves the target's distribution; lossy rules write False
-    )
+    exact: bool = True  # the verification rule preserves the target's distribution
     repeat: int = 0
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """(id, turn, repeat): what one line of samples.jsonl is about."""
+        """(id, turn, repeat), unique in samples.jsonl."""
         return self.id, self.turn, self.repeat
 
     def validate(self) -> None:
-        """Raise RecordError where counts, ids and verdict contradict each other."""
+        """Raise RecordError if counts, ids and verdict contradict each other."""
         problems = []
         if self.emitted != len(self.ids):
             problems.append(f"emitted {self.emitted} but {len(self.ids)} ids")
@@ -116,10 +110,10 @@ class SampleRecord(Line):
             )
         times = [*self.time.values(), *(self.ar or {}).values()]
         if min([0, *times, *self.acceptance_lengths, *self.emitted_per_round_counts]) < 0:
-            problems.append("a count or a time below zero")
+            problems.append("a count or a time is negative")
         if self.ar is not None and not {"emitted", "decode"} <= self.ar.keys():
             problems.append(
-                f"AR has {', '.join(self.ar) or 'nothing'}, not its emitted tokens and decode time"
+                f"ar has {', '.join(self.ar) or 'no keys'}, but needs emitted and decode"
             )
         detail = self.verdict_detail or {}
         problems += [
@@ -129,15 +123,15 @@ class SampleRecord(Line):
         ]
         if self.error is None:
             if self.verdict not in VERDICTS:
-                problems.append(f"verdict {self.verdict!r} is none of {', '.join(VERDICTS)}")
+                problems.append(f"verdict {self.verdict!r} is not one of {', '.join(VERDICTS)}")
             if self.finish not in FINISHES:
-                problems.append(f"finish {self.finish!r} is none of {', '.join(FINISHES)}")
+                problems.append(f"finish {self.finish!r} is not one of {', '.join(FINISHES)}")
             if "decode" not in self.time:
                 problems.append("no decode time")
             if self.rounds and self.emitted != 1 + sum(self.emitted_per_round_counts):
                 problems.append(
-                    f"emitted {self.emitted} is not 1 + the {sum(self.emitted_per_round_counts)} "
-                    "of the rounds"
+                    f"emitted {self.emitted} is not 1 + {sum(self.emitted_per_round_counts)}, the "
+                    "sum over rounds"
                 )
         if problems:
             raise RecordError(f"sample {self.id!r} turn {self.turn}: {'; '.join(problems)}")
@@ -147,13 +141,13 @@ class SampleRecord(Line):
 class RoundRecord(Line):
     """One round: draft, build, verify, commit.
 
-    `start` is the root's absolute position, `accepted` the node indices of the accepted drafts in
-    the verified tree (root, 0, left out), `accepted_tokens` their tokens and `accepted_ranks` their
-    places among their depth's candidates; `tokens_advanced` is the acceptance length, bonus token
-    included, and `emitted` how many of those reached the output. `tree_size` and `supertree_size`
-    count non-root nodes. `accepted_places` are the accepted nodes' places among their siblings (0:
-    the best path score) and `path_children` the children of every node on the path, root first, so
-    that of the nodes offered at a place the share accepted is known; None in older records.
+    `start`: the root's absolute position. `accepted`: indices of the accepted nodes in the verified
+    tree, without the root (0). `accepted_tokens`: their tokens. `accepted_ranks`: their indices
+    among their depth's candidates. `tokens_advanced`: the acceptance length, including the bonus
+    token. `emitted`: how many of those reached the output. `tree_size`, `supertree_size`: non-root
+    nodes. `accepted_places`: the accepted nodes' ranks among their siblings (0: the best path
+    score). `path_children`: number of children of each node on the path, root first. The last two
+    are None in older records.
     """
 
     id: str
@@ -176,9 +170,7 @@ class RoundRecord(Line):
     path_children: list[int] | None = None
 
     def validate(self) -> None:
-        """Raise RecordError where lists along the path differ in length, or a count is below
-        zero.
-        """
+        """Raise RecordError if lists along the path differ in length or a count is negative."""
         lists = (self.accepted_tokens, self.accepted_ranks, self.accepted_places)
         counted = (
             self.round,
@@ -198,8 +190,8 @@ class RoundRecord(Line):
             )
         if self.path_children is not None and len(self.path_children) != len(self.accepted) + 1:
             raise RecordError(
-                f"round {self.round} of sample {self.id!r} turn {self.turn}: children of another "
-                "path"
+                f"round {self.round} of sample {self.id!r} turn {self.turn}: path_children does "
+                "not fit the path"
             )
 
     @property
@@ -211,7 +203,7 @@ class RoundRecord(Line):
 def read_samples(lines: Iterable[dict[str, Any]]) -> Iterator[SampleRecord]:
     """The records of parsed lines.
 
-    Raises RecordError where one contradicts itself, or is there twice (it would count twice).
+    Raises RecordError for one that contradicts itself or is recorded twice.
     """
     seen = set()
     for line in lines:

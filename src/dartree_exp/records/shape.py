@@ -1,4 +1,4 @@
-"""Whether a parsed JSON value has the type that an annotation asks for."""
+"""Checks a parsed JSON value against a type annotation."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 LARGEST = 2**63
-"""Integers of a record are below it: ids, counts, sizes."""
+"""Integers in a record (ids, counts, sizes) are below this."""
 
 
 @cache
 def field_checks(record: type) -> dict[str, Callable[[object], bool]]:
-    """Field name -> whether a value may stand there, for a dataclass of plain types."""
+    """{field: check of a value for it}, for a dataclass of plain types."""
     return {name: check(hint) for name, hint in get_type_hints(record).items()}
 
 
 def check(hint: Any) -> Callable[[object], bool]:
-    """Whether a value is of a type: str, bool, int, float, None, Any, and lists, dicts (of str
-    keys) and unions of them.
+    """The check for a type: str, bool, int, float, None, Any, and lists, dicts (with str keys) and
+    unions of these.
 
-    An int stands for a float; True is no number; floats are finite.
+    An int passes as a float, a bool is not a number, and floats must be finite.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):

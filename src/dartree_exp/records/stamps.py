@@ -1,8 +1,7 @@
-"""Which samples of a run were made under which environment: a run may be resumed elsewhere, or by
-other code.
+"""The environment of each sample: a run may be resumed on another machine or by another version.
 
-environment.json is the latest stamp; `earlier` in it are those before, oldest first. Each says in
-`samples_from` which sample it starts with, counted from 0 in the order of samples.jsonl.
+environment.json is the latest stamp; its `earlier` has the previous ones, oldest first. The
+`samples_from` of a stamp is the index of its first sample in samples.jsonl.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any
 
 from dartree_exp.records.environment import code_version, worst_load
 
-# What must agree for two stamps to be one; the rest (time, load, command) may differ between starts
-# of one run.
+# Stamps that agree in these keys are merged; the others (time, load, command) may differ.
 _LASTING = (
     *(
         "device",
@@ -35,15 +33,15 @@ _LASTING = (
 def stamped(
     environment: Mapping[str, Any], before: Mapping[str, Any] | None, samples: int
 ) -> dict[str, Any]:
-    """What environment.json holds from now on.
+    """The new content of environment.json.
 
-    Where nothing lasting has changed it is one stamp, with the worst load of both; one that no
-    sample was made under is forgotten.
+    If no lasting key has changed, the two stamps are merged, with the higher load. A stamp without
+    samples is dropped.
 
     Args:
         environment: the stamp of this process.
-        before: what environment.json held, None where there was none.
-        samples: how many are on disk.
+        before: the content of environment.json, None if there is none.
+        samples: number of samples on disk.
     """
     stamp = {**environment, "samples_from": samples}
     if before is None:
@@ -61,8 +59,8 @@ def stamped(
 
 
 def versions(environment: Mapping[str, Any], samples: int) -> list[str]:
-    """ "samples 1 to 3: dartree_exp 0.1.0, commit ..." for each version of the code; [] where one
-    made them all.
+    """ "samples 1 to 3: dartree_exp 0.1.0, commit ..." for each version of the code; [] if there
+    was only one.
     """
     stamps = [*environment.get("earlier", []), environment]
     parts: list[tuple[int, str]] = []

@@ -1,7 +1,7 @@
-"""The draft trees of recorded rounds: what the tree viewer draws (`trees.jsonl`, one line a round).
+"""The draft trees of recorded rounds, for the tree viewer (`trees.jsonl`, one line per round).
 
 Only some prompts' trees are recorded (`record.trees`): a tree of 180 nodes takes about 4 kB. They
-are written after the answer is complete, outside everything that is timed.
+are written after the answer is complete and are not timed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ DIGITS = 4  # of a recorded log-probability
 
 @dataclass
 class TreeRecord(Line):
-    """What one round's builder scored, and what became of it.
+    """One round's scored tree, and the nodes that were verified and accepted.
 
-    Lists run over the S nodes of the supertree, node 0 the root: `tokens`, `parents` (-1 at the
-    root), `scores` (natural log-probability of the path under the drafter) and `ranks` (place among
-    the depth's candidates, None where the builder has none). `verified` are the nodes sent to the
-    target, None for all of them; `accepted` the path the target followed, root first. `context` is
-    the text before the root and `texts` the text of each token id, `bonus` included.
+    `tokens`, `parents` (-1 for the root), `scores` (natural log-probability of the path under the
+    drafter) and `ranks` (index among the depth's candidates, None if the builder has none) have one
+    entry per node of the supertree, root first. `verified`: nodes sent to the target, None for all.
+    `accepted`: the accepted path, root first. `context`: text before the root. `texts`: text of
+    each token id, including `bonus`.
     """
 
     id: str
@@ -46,9 +46,7 @@ class TreeRecord(Line):
         return self.id, self.turn, self.repeat
 
     def validate(self) -> None:
-        """Raise RecordError where the lists are of different lengths, or a node is named that is
-        not there.
-        """
+        """Raise RecordError if the lists differ in length or name a node that does not exist."""
         size = len(self.tokens)
         sizes = {
             len(self.parents),
@@ -61,16 +59,16 @@ class TreeRecord(Line):
         nodes = [*self.accepted, *(self.verified or ())]
         if not parents or sizes != {size} or not all(0 <= node < size for node in nodes):
             raise RecordError(
-                f"tree of sample {self.id!r} turn {self.turn} round {self.round}: its lists are no "
-                "tree"
+                f"tree of sample {self.id!r} turn {self.turn} round {self.round}: its lists do not "
+                "form a tree"
             )
 
     def text(self, token: int) -> str:
-        """Text of a token id; ids without one (special tokens) are shown as numbers."""
+        """Text of a token id, or its number if it has none (special tokens)."""
         return self.texts.get(str(token)) or f"<{token}>"
 
     def children(self) -> list[list[int]]:
-        """Per node its children, best path score first, equal scores by index."""
+        """The children of each node, best path score first, equal scores by index."""
         below: list[list[int]] = [[] for _ in self.tokens]
         for node, parent in enumerate(self.parents[1:], start=1):
             below[parent].append(node)
@@ -80,14 +78,12 @@ class TreeRecord(Line):
 def branches(
     parents: Sequence[int], scores: Sequence[float], path: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Where the path branched: each accepted node's place among its siblings, and how many children
-    each node had.
+    """The rank of each accepted node among its siblings, and the children of each node on the path.
 
     Args:
         parents, scores: [1+N] of the verified tree. path: accepted nodes, root first.
     Returns:
-        places of path[1:] (0: the best path score), and the number of children of every node of the
-        path.
+        ranks of path[1:] (0: the best path score), and the number of children of each node in path.
     """
     below: dict[int, list[int]] = {node: [] for node in path}
     for node, parent in enumerate(parents):

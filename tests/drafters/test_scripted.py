@@ -147,7 +147,7 @@ def test_checkpoints_shipped_with_a_package(make_parts: Callable, tmp_path: Path
         (None, r"drafter\.path = null: model stub names no domino drafter"),
         ("./nowhere", "no such folder, and not a hub name"),
         ("a/b/c", "no such folder, and not a hub name"),
-        ("nobody/nothing", "the hub gave no copy"),
+        ("nobody/nothing", "not available from the hub"),
     ],
 )
 def test_absent_checkpoints_are_explained(make_parts: Callable, path: str | None, message: str):

@@ -48,7 +48,7 @@ def refused(folder, message):
         ),
         (
             {"quantization_config": {"quant_method": "gptq"}},
-            r"\(gptq\): quantised weights are not read",
+            r"\(gptq\): quantised weights are not supported",
         ),
         ({"quantization_config": {"quant_method": "fp8"}}, r"\(fp8\)"),
         ({"quantization_config": {"load_in_4bit": True}}, r"\(load_in_4bit\)"),
@@ -80,10 +80,10 @@ def test_a_weight_of_another_dtype_is_refused(folder, no_weights):
     [
         ({"hidden_size": "32"}, "hidden_size = '32': must be an integer"),
         ({"vocab_size": 10**12}, "vocab_size = 1000000000000: must be an integer from 1 to"),
-        ({"num_hidden_layers": 4000}, "num_hidden_layers = 4000, and the weights have 3 layers"),
+        ({"num_hidden_layers": 4000}, "num_hidden_layers = 4000, but the weights have 3 layers"),
         (
             {"vocab_size": 1 << 24},
-            r"vocab_size, hidden_size = \[16777216, 32\], and tensor .*embed_tokens.* is \[64, "
+            r"vocab_size, hidden_size = \[16777216, 32\], but tensor .*embed_tokens.* is \[64, "
             r"32\]",
         ),
         ({"intermediate_size": 1 << 20}, "intermediate_size, hidden_size"),
@@ -125,7 +125,7 @@ def test_the_tokenizers_end_is_united_with_the_generation_configs_and_said_once(
     assert load(folder).eos_ids == (2, 1)
     [line] = capsys.readouterr().err.splitlines()
     assert (
-        "the tokenizer ends with '<end>', the generation config with 'user'; both end an answer"
+        "the end token is '<end>' in the tokenizer and 'user' in the generation config; both end an"
         in line
     )
 
@@ -170,12 +170,12 @@ TEMPLATES = {
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "the chat template fails: maximum recursion "
     "depth",
     "{% for i in range(10**12) %}x{% endfor %}": "power operator",
-    "{{ 'a' * 10000000000 }}": "the chat template holds the number 10000000000",
+    "{{ 'a' * 10000000000 }}": "the chat template has the number 10000000000",
     "{{ messages | tojson(indent=99999999999) }}": "holds the number",
     "{% for i in range(1000000) %}x{% endfor %}": "holds the number 1000000",
     "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "does not "
     "end: stopped after",
-    "{% if true %}{% endif %}": "the chat template gives no token",
+    "{% if true %}{% endif %}": "the chat template renders no token",
 }
 
 
@@ -200,7 +200,7 @@ def test_a_template_id_without_an_embedding_row_is_named(folder, no_weights):
         "{% for m in messages %}{{ m.role }} w59{% endfor %}"
     )
     refused(
-        folder, "the chat template gives 'w59', id 64, and the target has only 64 embedding rows"
+        folder, "the chat template gives 'w59', id 64, but the target has only 64 embedding rows"
     )
 
 
@@ -210,7 +210,7 @@ def test_an_end_token_without_an_embedding_row_is_named(folder, no_weights):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     edit(folder / "tokenizer_config.json", eos_token="<|im_end|>")
     refused(
-        folder, r"eos_token '<\|im_end\|>' has id 65, and the target has only 64 embedding rows"
+        folder, r"eos_token '<\|im_end\|>' has id 65, but the target has only 64 embedding rows"
     )
 
 
@@ -242,7 +242,7 @@ def test_what_is_not_finite_is_found_anywhere(dtype):
             '{"weight_map": {"a": "../x.safetensors"}}',
             r"weight_map names '\.\./x\.safetensors': must be",
         ),
-        ('{"weight_map": {"a": "b.safetensors"}}', r"names b\.safetensors, which is not there"),
+        ('{"weight_map": {"a": "b.safetensors"}}', r"names b\.safetensors, which does not exist"),
     ],
 )
 def test_damaged_indices_are_refused(folder, no_weights, index, message):

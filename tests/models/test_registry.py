@@ -96,7 +96,7 @@ def test_a_missing_file_is_named(folder, remove, message):
 def test_pickled_weights_are_not_read(folder):
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="other weight formats are not read"):
+    with pytest.raises(UserError, match="other weight formats are not supported"):
         load(folder)
 
 
@@ -188,7 +188,7 @@ def test_names_that_cannot_be_found():
         registry.load_target(SimpleNamespace(name="gpt9", path=None), ENGINE)
     with pytest.raises(UserError, match="no such folder, and not a hub name"):
         load("/no/such/folder")
-    with pytest.raises(UserError, match="the hub gave no copy"):
+    with pytest.raises(UserError, match="not available from the hub"):
         load("nobody/no-such-model")
 
 

@@ -36,7 +36,7 @@ def test_other_weights_are_refused_unless_forced(tmp_path, done):
     other = {**WEIGHTS, "drafter": "c" * 64}
     with pytest.raises(
         RecordError,
-        match=r"other files: drafter \(sha256 bbbbbbbbbbbb then, cccccccccccc now\); force",
+        match=r"other files: drafter \(sha256 bbbbbbbbbbbb then, cccccccccccc now\); set force",
     ):
         opened(tmp_path, inputs=other)
     assert status(tmp_path) == before

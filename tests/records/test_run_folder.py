@@ -153,7 +153,7 @@ def test_records_that_contradict_themselves_are_refused(tmp_path):
         for changes, message in [
             ({"emitted": 5}, "emitted 5 but 4 ids"),
             ({"rounds": 3}, "3 rounds, 2 acceptance"),
-            ({"emitted_per_round_counts": [2, 2]}, "not 1 \\+ the 4"),
+            ({"emitted_per_round_counts": [2, 2]}, "not 1 \\+ 4"),
             ({"verdict": "fine"}, "verdict 'fine'"),
             ({"finish": "stop"}, "finish 'stop'"),
             ({"time": {"prefill": 1.0}}, "no decode time"),

@@ -1,10 +1,9 @@
-"""Bounds on a model's chat template: it is a program, and one from a folder may be damaged or never
-end.
+"""Limits for a model's chat template, which is a program that may be damaged or never end.
 
-transformers renders it in jinja2's immutable sandbox, which keeps it from files and attributes and
-limits one `range` to 100,000 items, but neither nested loops nor arithmetic. Both are bounded here
-without threads or signals. This stops accidents; one call that is made to fill the memory can still
-be written.
+transformers renders it in jinja2's immutable sandbox, which blocks files and attributes and limits
+one `range` to 100,000 items, but not nested loops or arithmetic. These are limited here, without
+threads or signals. This stops accidents, not attacks: a malicious template can still fill the
+memory.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ from typing import Any
 from dartree_exp.errors import UserError
 
 MAX_STEPS = 200_000
-"""Lines of a template run in one rendering; a long conversation takes some thousand."""
+"""Limit of executed template lines in one rendering; a long conversation needs some thousand."""
 MAX_SECONDS = 10.0
-"""Processor time of one rendering, for steps that are slow themselves."""
+"""Limit of CPU time of one rendering, for slow steps."""
 MAX_NUMBER = 100_000
-"""Largest number that a template may hold: a factor or a width beyond it fills the memory in one
-step.
-"""
+"""Largest number in a template: a larger factor or width could fill the memory in one step."""
 _TEMPLATE_FILE = "<template>"  # jinja2's name for code compiled from a string
 
 
@@ -34,9 +31,7 @@ class TemplateError(UserError):
 
 
 def check_template(template: str) -> None:
-    """Raise TemplateError for what one step could spend hours or all memory on: a power, a large
-    number.
-    """
+    """Raise TemplateError for a power or a large number, which could take hours or all memory."""
     from jinja2 import Environment
     from jinja2.exceptions import TemplateSyntaxError
 
@@ -47,21 +42,20 @@ def check_template(template: str) -> None:
     for kind, text in tokens:
         if (kind, text) == ("operator", "**"):
             raise TemplateError(
-                "uses the power operator **, which is refused: one such step need not end"
+                "uses the power operator **, which is not allowed: one such step may never end"
             )
         if kind == "integer" and (len(text) > 12 or int(text.replace("_", ""), 0) > MAX_NUMBER):
             raise TemplateError(
-                f"holds the number {text[:12]}, which is refused: none may be above {MAX_NUMBER}"
+                f"has the number {text[:12]}, which is not allowed: at most {MAX_NUMBER}"
             )
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Rendering inside stops with TemplateError after MAX_STEPS lines of template code or
-    MAX_SECONDS of processor time.
+    """Raise TemplateError in a rendering after MAX_STEPS lines of template code or MAX_SECONDS of
+    CPU time.
 
-    Counted with `sys.settrace`: the same on every machine and thread, while signals reach the main
-    thread alone.
+    Uses `sys.settrace`, which works in every thread; signals reach only the main thread.
     """
     steps, end = 0, time.thread_time() + MAX_SECONDS
 

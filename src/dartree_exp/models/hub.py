@@ -1,5 +1,5 @@
-"""The Hugging Face hub: is it there at all? Its client would find out by half a minute of
-retries.
+"""The Hugging Face hub, with a quick check of whether it is reachable (its client retries for half
+a minute).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def is_reachable() -> bool:
-    """Whether the hub's host takes a connection; behind a proxy this is left to the client."""
+    """Whether the hub's host accepts a connection; always True behind a proxy."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return False
     if getproxies():
@@ -37,8 +37,8 @@ def is_reachable() -> bool:
 
 
 def at_hand(path: str) -> Path | None:
-    """A local folder, or the hub's copy on this machine; None where there is neither. Asks no
-    network.
+    """A local folder, or the cached copy of a hub repository; None if there is neither. Does not
+    use the network.
     """
     folder = user_path(path)
     if folder.is_dir():
@@ -47,15 +47,15 @@ def at_hand(path: str) -> Path | None:
 
     try:
         return Path(snapshot_download(path, local_files_only=True))
-    except (OSError, ValueError):  # not downloaded yet, or no hub name
+    except (OSError, ValueError):  # not downloaded yet, or not a hub name
         return None
 
 
 def folder_or_snapshot(key: str, path: str, patterns: list[str]) -> Path:
-    """A local folder, or the local copy of a hub repository's files (`patterns`), downloaded where
-    the hub can be reached. key: the setting, for messages.
+    """A local folder, or a local copy of a hub repository's files (`patterns`), downloaded if the
+    hub is reachable. key: the setting, for messages.
 
-    Raises UserError where there is neither, at once where there is no network.
+    Raises UserError if there is neither; without a network at once.
     """
     folder = user_path(path)
     if os.path.isdir(folder):
@@ -69,19 +69,19 @@ def folder_or_snapshot(key: str, path: str, patterns: list[str]) -> Path:
         return Path(snapshot_download(path, allow_patterns=patterns, local_files_only=offline))
     except (OSError, ValueError) as error:  # every error of the hub's client, and a bad name
         raise UserError(
-            f"{key}={path}: no such folder, and the hub gave no copy ({type(error).__name__}); "
-            f"download it where the hub is reachable and set {key}=<folder>"
+            f"{key}={path}: no such folder, and not available from the hub "
+            f"({type(error).__name__}); download it on another machine and set {key}=<folder>"
         ) from error
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether a path reads as owner/name."""
+    """Whether a path has the form owner/name."""
     return _NAME.fullmatch(path) is not None
 
 
 @contextmanager
 def offline_unless_reachable() -> Iterator[None]:
-    """Within the block `datasets` looks into its cache alone where the hub cannot be reached."""
+    """In the block, `datasets` uses only its cache if the hub cannot be reached."""
     if is_reachable():
         yield
         return

@@ -27,7 +27,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 TOY = "toy"
 T = TypeVar("T")
 ALL_THREADS = torch.get_num_threads()
-"""Before any run has set another number."""
+"""torch's default, before any run has changed it."""
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -39,7 +39,7 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
 
 
 class ModelSettings(Protocol):
-    """The group `model` of a configuration, as far as a target is chosen by it."""
+    """The keys of the group `model` that choose a target."""
 
     name: str
     path: str | None
@@ -48,7 +48,7 @@ class ModelSettings(Protocol):
 
 
 class EngineSettings(Protocol):
-    """The group `engine` of a configuration, as far as a target is loaded by it."""
+    """The keys of the group `engine` that are used to load a target."""
 
     dtype: str
     device: str
@@ -57,13 +57,12 @@ class EngineSettings(Protocol):
 
 
 def load_target(model: ModelSettings, engine: EngineSettings) -> Target:
-    """Load the target that the configuration names, on the engine's device and dtype.
+    """Load the configured target with the engine's device and dtype.
 
-    `model.path` null: the toy target or an embedded one, fetched once by `model.name`. Otherwise a
-    local folder, or a hub name. Sets torch's thread count (`engine.threads`, null: all) and the
-    kind of attention (`engine.attention`). Raises UserError for anything the user can put right:
-    unknown name, no such folder, no safetensors, incomplete weights, unsupported architecture, hub
-    not reachable, no GPU.
+    `model.path`: a local folder or a hub name; null: the toy target, or an embedded one, fetched
+    once by `model.name`. Sets torch's thread count (`engine.threads`, null: all) and the attention
+    (`engine.attention`). Raises UserError: unknown name, no such folder, no safetensors, incomplete
+    weights, unsupported architecture, hub not reachable, no GPU.
     """
     torch.set_num_threads(ALL_THREADS if engine.threads is None else engine.threads)
     device = resolve_device(engine.device)
@@ -87,17 +86,16 @@ def _load(model: ModelSettings, dtype: torch.dtype, device: torch.device) -> Tar
     if model.name not in fetch.SOURCES:
         known = ", ".join([TOY, *sorted(fetch.SOURCES)])
         raise UserError(
-            f"model.name={model.name}: not an embedded target ({known}); give model.path=<folder "
+            f"model.name={model.name}: not an embedded target ({known}); set model.path=<folder "
             "or hub name>"
         )
     return load_folder(fetch.ensure(model.name), model.name, dtype, device)
 
 
 def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.device) -> Target:
-    """Load a Hugging Face folder (config.json, *.safetensors, tokenizer with a chat template) as a
-    target.
+    """Load a Hugging Face folder (config.json, *.safetensors, tokenizer with a chat template).
 
-    Everything small is checked before the weights are read. Raises UserError as `load_target` does.
+    The small files are checked before the weights are read. Raises UserError as `load_target` does.
     """
     config, rows = check_folder(folder)
     codec = load_codec(folder, rows)
@@ -117,15 +115,14 @@ def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.devic
 
 
 def check_folder(folder: Path) -> tuple[dict[str, Any], int]:
-    """config.json and the rows of the embedding, after comparing its sizes with the headers of the
-    weight files.
+    """The config, checked against the headers of the weight files, and the rows of the embedding.
 
-    The comparison bounds what building the model may cost. Raises UserError or
+    The check limits the memory needed to build the model. Raises UserError or
     UnsupportedTargetError.
     """
     config = read_config(folder)
     if not any(folder.glob("*.safetensors")) and not (folder / INDEX).is_file():
-        raise UserError(f"{folder} has no *.safetensors; other weight formats are not read")
+        raise UserError(f"{folder} has no *.safetensors; other weight formats are not supported")
     stored = headers(weight_files(folder))
     check_sizes(folder, config, stored)
     return config, stored[EMBED].shape[0]
@@ -158,10 +155,10 @@ def load_codec(folder: Path, rows: int) -> ChatCodec:
 def load_weights(
     folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device | str = "cpu"
 ) -> LlamaForCausalLM | Qwen3ForCausalLM:
-    """The model of a folder that `check_folder` has read.
+    """The model of a folder that passed `check_folder`.
 
     Never runs code from the folder and never reads pickles. Raises UserError for tensors that are
-    missing, left over, of another shape or not finite.
+    missing, unexpected, of the wrong shape or not finite.
     """
     from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 
@@ -176,8 +173,7 @@ def load_weights(
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
-                # so that they reach the report; they are refused below
-                ignore_mismatched_sizes=True,
+                ignore_mismatched_sizes=True,  # reported, and refused below
             ),
         )
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
@@ -192,10 +188,9 @@ def load_weights(
 
 
 def library_call(what: str, call: Callable[[], T]) -> T:
-    """The library's answer, or UserError with the first line of whatever it raised on files that
-    somebody else wrote.
+    """The result of `call`, or UserError with the first line of any error from the library.
 
-    Not only Exception: the tokenizers library panics with a class of its own.
+    Catches BaseException, because a panic of the tokenizers library is not an Exception.
     """
     try:
         return call()
@@ -209,7 +204,7 @@ def library_call(what: str, call: Callable[[], T]) -> T:
 
 
 def resolve_device(device: str) -> torch.device:
-    """`auto`: a GPU where there is one. Raises UserError for `cuda` without a GPU."""
+    """`auto`: a GPU if there is one. Raises UserError for `cuda` without a GPU."""
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise UserError("engine.device=cuda: torch sees no GPU; use engine.device=cpu")
@@ -217,9 +212,7 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """`auto`: bf16 on a GPU and on CPUs with AMX or AVX512-BF16, where it is computed natively;
-    else fp32.
-    """
+    """`auto`: bf16 on a GPU and on CPUs with AMX or AVX512-BF16, else fp32."""
     if dtype != "auto":
         return DTYPES[dtype]
     return torch.bfloat16 if device.type == "cuda" or cpu_has_bf16() else torch.float32
@@ -232,17 +225,13 @@ def cpu_has_bf16() -> bool:
 
 
 def weights_digest(folder: Path) -> str:
-    """sha256 of the weights: of the file where there is one, else of the lines "<sha256>  <name>"
-    in order of name.
-    """
+    """sha256 of the weights: of a single file, else of the lines "<sha256>  <name>", by name."""
     return digest_of_files(sorted(folder.glob("*.safetensors")))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No weight-loading bar and no report of the library's own: what is wrong becomes our error,
-    with the names.
-    """
+    """Suppress the library's progress bar and report; errors are raised by our own code."""
     from transformers.utils import logging
 
     bar, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -260,6 +249,6 @@ def _more_eos(codec: ChatCodec, own: int, eos_ids: Sequence[int]) -> str:
     token = codec.library.convert_ids_to_tokens(own)
     others = ", ".join(repr(codec.library.convert_ids_to_tokens(i)) for i in eos_ids) or "none"
     return (
-        f"the tokenizer ends with {token!r}, the generation config with {others}; both end an "
-        "answer here"
+        f"the end token is {token!r} in the tokenizer and {others} in the generation config; both "
+        "end an answer"
     )

@@ -1,8 +1,7 @@
 """The tokenizer of the embedded target, rebuilt from a GGUF file's metadata.
 
-Source: the `tokenizer.ggml.*` keys of the file. transformers' own GGUF path leaves out the digits
-rule of `pre = smollm` (every digit is a token of its own), which changes the ids of most texts with
-numbers; here the rule is explicit.
+Source: the `tokenizer.ggml.*` keys of the file. transformers' GGUF reader ignores the rule of
+`pre = smollm` that every digit is a token, which changes the ids of most texts with numbers.
 """
 
 from __future__ import annotations
@@ -22,17 +21,14 @@ def build_tokenizer(meta: dict[str, Any]) -> PreTrainedTokenizerFast:
         meta: flat GGUF metadata, see `gguf.read_metadata`.
 
     Raises:
-        ValueError: the file declares a tokenizer of another kind; guessing would give other ids
-            silently.
+        ValueError: another kind of tokenizer; guessing would silently give wrong ids.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     kind = (meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre"))
     if kind != ("gpt2", "smollm"):
-        raise ValueError(
-            f"tokenizer model/pre {kind} is not known here; only ('gpt2', 'smollm') is"
-        )
+        raise ValueError(f"tokenizer model/pre {kind} is not supported; must be ('gpt2', 'smollm')")
     tokens: list[str] = meta["tokenizer.ggml.tokens"]
     merges = [tuple(m.split(" ", 1)) for m in meta["tokenizer.ggml.merges"]]
     core = Tokenizer(

@@ -1,6 +1,4 @@
-"""Tiny seeded targets for tests and documentation: the real model classes of transformers, made
-from a config.
-"""
+"""Tiny random targets for tests and documentation: real transformers model classes."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ VOCAB_SIZE = 64
 EOS_IDS = (1, 2)
 MASK_ID = 3
 RESERVED_IDS = 4
-"""0 = beginning, 1 and 2 = ends, 3 = mask."""
+"""0 = beginning of text, 1 and 2 = end of text, 3 = mask."""
 
 
 def toy_target(
@@ -36,9 +34,9 @@ def toy_target(
     """A random Llama or Qwen3 (hidden 32, 4 query and 2 key-value heads of 8) whose greedy text
     varies.
 
-    The weights are drawn in float64 and then cast, so that float32 and float64 targets of one seed
-    are one model. overrides: further fields of the transformers configuration. Raises ValueError
-    for another family.
+    The weights are drawn in float64 and then cast, so float32 and float64 targets of one seed are
+    the same model. overrides: further fields of the transformers configuration. Raises ValueError
+    for an unknown family.
     """
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -83,18 +81,16 @@ def toy_target(
 def _fill(model: nn.Module, seed: int) -> None:
     """Overwrite every weight: norms near 1, matrices with gain well above 1/sqrt(fan_in).
 
-    The usual small initial values let the residual stream carry the last token alone, and greedy
-    text falls into a short loop; larger attention and MLP weights make the next token depend on the
-    whole prefix.
+    With the usual small initial values, the next token depends only on the last one, and greedy
+    text falls into a short loop. Larger attention and MLP weights make it depend on the prefix.
     """
     generator = torch.Generator().manual_seed(seed)
     model.to(torch.float64)
     for name, weight in sorted(model.named_parameters()):
         noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
         if "q_norm" in name or "k_norm" in name:
-            weight.copy_(
-                2.0 * (1.0 + 0.1 * noise)
-            )  # Qwen3 normalises queries and keys: this alone sharpens attention
+            # Qwen3 normalises queries and keys: only these weights can sharpen attention.
+            weight.copy_(2.0 * (1.0 + 0.1 * noise))
         elif weight.ndim == 1:
             weight.copy_(1.0 + 0.1 * noise)
         elif "embed_tokens" in name or "lm_head" in name:

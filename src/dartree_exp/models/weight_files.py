@@ -1,8 +1,7 @@
-"""The safetensors files of a folder: which they are, what their headers say, and whether the
-numbers in them are finite.
+"""The safetensors files of a folder: names, headers and a check for non-finite numbers.
 
-Targets and drafters use this alike. Headers are read without the tensors; importing this does not
-import torch.
+Used for targets and drafters. Headers are read without the tensors. Importing this does not import
+torch.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-"""Names of the floating-point types that are read; narrower ones are parts of quantised weights."""
+"""Supported floating-point types; narrower ones belong to quantised weights."""
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of a tensor. dtype: safetensors' name, such as BF16."""
+    """The header of a tensor. dtype: safetensors' name, such as BF16."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -35,8 +34,8 @@ class Header:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """`model.safetensors`, else the shards of the index, all of them there. Raises
-    UnreadableError.
+    """`model.safetensors`, else all shards of the index. Raises UnreadableError if one is
+    missing.
     """
     if (folder / WEIGHTS).is_file():
         files = [folder / WEIGHTS]
@@ -44,18 +43,18 @@ def weight_files(folder: Path) -> list[Path]:
         files = [folder / name for name in _shards(folder / INDEX)]
     else:
         raise UnreadableError(
-            f"{folder}: neither {WEIGHTS} nor {INDEX}; other weight formats are not read"
+            f"{folder}: neither {WEIGHTS} nor {INDEX}; other weight formats are not supported"
         )
     for file in files:
         if not file.is_file():
-            raise UnreadableError(f"{folder / INDEX}: names {file.name}, which is not there")
+            raise UnreadableError(f"{folder / INDEX}: names {file.name}, which does not exist")
         refuse_pointer(file)
     return files
 
 
 def headers(files: Iterable[Path]) -> dict[str, Header]:
-    """Every tensor's header, by name. Raises UnreadableError for a damaged file or a tensor that is
-    stored twice.
+    """{name: header} of every tensor. Raises UnreadableError for a damaged file or a tensor stored
+    twice.
     """
     found: dict[str, Header] = {}
     for file in files:
@@ -72,16 +71,12 @@ def headers(files: Iterable[Path]) -> dict[str, Header]:
 
 
 def non_finite(tensor: Tensor) -> str | None:
-    """`NaN` or `infinity` where a floating-point tensor of any size holds one; None for a finite
-    one. One pass, no copy.
-    """
+    """`NaN` or `infinity` if a floating-point tensor contains one, else None. One pass, no copy."""
     import torch
 
     if not tensor.is_floating_point() or not tensor.numel():
         return None
-    low, high = (
-        value.item() for value in torch.aminmax(tensor)
-    )  # both are NaN where any element is
+    low, high = (value.item() for value in torch.aminmax(tensor))  # both NaN if any element is
     if math.isnan(low):
         return "NaN"
     return "infinity" if math.isinf(low) or math.isinf(high) else None

@@ -69,12 +69,12 @@ def test_every_key_with_every_odd_value_is_read_or_refused_in_one_line(
     [
         (
             lambda c: c.update(architectures="DFlashDraftModel"),
-            "architectures = 'DFlashDraftModel': must be a list of texts",
+            "architectures = 'DFlashDraftModel': must be a list of strings",
         ),
         (lambda c: c.update(dflash_config=[1]), r"dflash_config = \[1\]: must be an object"),
         (
             lambda c: c.update(layer_types=[["full_attention"]]),
-            "layer_types = .*: must be a list of texts",
+            "layer_types = .*: must be a list of strings",
         ),
         (lambda c: c.update(num_attention_heads=0), "num_attention_heads = 0: must be at least 1"),
         (lambda c: c.update(num_key_value_heads=0), "num_key_value_heads = 0: must be at least 1"),
@@ -91,7 +91,10 @@ def test_every_key_with_every_odd_value_is_read_or_refused_in_one_line(
         (lambda c: c.update(rope_scaling=[1]), r"rope_scaling = \[1\]: must be an object"),
         (lambda c: c.update(sample_from_anchor=1), "sample_from_anchor = 1: must be true or false"),
         (lambda c: c.update(draft_vocab_size="9"), "draft_vocab_size = '9': must be an integer"),
-        (lambda c: c.update(quantization_config={"bits": 4}), "quantised weights are not read"),
+        (
+            lambda c: c.update(quantization_config={"bits": 4}),
+            "quantised weights are not supported",
+        ),
         (
             lambda c: c["dflash_config"].update(target_layer_ids=5),
             "target_layer_ids = 5: must be a list of integers",
@@ -155,7 +158,7 @@ def test_heads_that_refer_to_each_other_are_refused(head_alone: Callable):
     edit(alone / "config.json", lambda c: c["backbone"].update(folder="other"))
     edit(other / "config.json", lambda c: c["backbone"].update(folder="alone"))
     for folder in (alone, other):
-        refused(folder, r"backbone\.folder = (other|alone): has a head alone, not a backbone")
+        refused(folder, r"backbone\.folder = (other|alone): has only a head, not a backbone")
 
 
 @pytest.mark.parametrize(

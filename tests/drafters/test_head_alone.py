@@ -46,7 +46,7 @@ def test_another_backbone_is_refused_by_its_content(head_alone: Callable):
     edit_tensors(shared, lambda t: t["norm.weight"].add_(1e-3))
     with pytest.raises(
         CheckpointError,
-        match=r"alone: .*shared/model\.safetensors is not the backbone .*sha256 .*, wanted",
+        match=r"alone: .*shared/model\.safetensors is not the backbone .*sha256 .*, expected",
     ):
         load_drafter(folder, target)
 
@@ -54,7 +54,7 @@ def test_another_backbone_is_refused_by_its_content(head_alone: Callable):
 def test_a_missing_backbone_is_named(head_alone: Callable):
     folder, shared, target = head_alone()
     shared.rename(shared.with_name("elsewhere"))
-    with pytest.raises(CheckpointError, match=r"backbone\.folder = shared: there is no folder"):
+    with pytest.raises(CheckpointError, match=r"backbone\.folder = shared: no such folder"):
         load_drafter(folder, target)
 
 
@@ -77,7 +77,7 @@ def test_a_head_alone_holds_its_head_and_nothing_else(head_alone: Callable):
 
 def test_a_head_is_saved_beside_its_backbone_only(head_alone: Callable, tmp_path: Path):
     _, shared, _ = head_alone()
-    with pytest.raises(CheckpointError, match="must lie beside its backbone"):
+    with pytest.raises(CheckpointError, match="must be next to its backbone"):
         save_head(tmp_path / "deep" / "alone", shared, MARKOV_HEADS["vanilla"](H, V, RANK))
     with pytest.raises(CheckpointError, match=r"markov_w1\.weight is \[41, 6\]"):
         save_head(tmp_path / "other", shared, MARKOV_HEADS["vanilla"](H, V + 1, RANK))

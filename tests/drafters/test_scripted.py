@@ -144,7 +144,7 @@ def test_checkpoints_shipped_with_a_package(make_parts: Callable, tmp_path: Path
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (None, r"drafter\.path = null: model stub names no domino drafter"),
+        (None, r"drafter\.path = null: model stub has no domino drafter"),
         ("./nowhere", "no such folder, and not a hub name"),
         ("a/b/c", "no such folder, and not a hub name"),
         ("nobody/nothing", "not available from the hub"),

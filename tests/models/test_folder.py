@@ -171,8 +171,8 @@ TEMPLATES = {
     "depth",
     "{% for i in range(10**12) %}x{% endfor %}": "power operator",
     "{{ 'a' * 10000000000 }}": "the chat template has the number 10000000000",
-    "{{ messages | tojson(indent=99999999999) }}": "holds the number",
-    "{% for i in range(1000000) %}x{% endfor %}": "holds the number 1000000",
+    "{{ messages | tojson(indent=99999999999) }}": "has the number",
+    "{% for i in range(1000000) %}x{% endfor %}": "has the number 1000000",
     "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "does not "
     "end: stopped after",
     "{% if true %}{% endif %}": "the chat template renders no token",

@@ -44,5 +44,5 @@ def test_chat_template(tokenizer, golden):
 
 
 def test_another_kind_is_refused():
-    with pytest.raises(ValueError, match=r"\('llama', 'default'\) is not known"):
+    with pytest.raises(ValueError, match=r"\('llama', 'default'\) is not supported"):
         build_tokenizer({"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default"})

@@ -1,6 +1,4 @@
-"""When the reader of standard output is gone (`| head`), output is dropped and the work
-continues.
-"""
+"""Drops output and continues if the reader of standard output has exited (`| head`)."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import Any, TextIO
 
 
 class _Unread:
-    """A stream that turns to the null device when its reader is gone."""
+    """A stream that switches to the null device when its reader has exited."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -34,8 +32,7 @@ class _Unread:
             self._silence()
 
     def _silence(self) -> None:
-        # What is still buffered goes to the null device as well, also when Python flushes at its
-        # end.
+        # Also for buffered output that Python flushes at exit.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._stream.fileno())
         os.close(null)
@@ -43,7 +40,7 @@ class _Unread:
 
 @contextmanager
 def survive_closed_pipe() -> Iterator[None]:
-    """Within the block a closed standard output raises nothing."""
+    """In the block, a closed standard output raises no error."""
     before = sys.stdout
     stream: Any = _Unread(before)
     sys.stdout = stream

@@ -1,6 +1,4 @@
-"""The pages that `--help` prints: commands, choices, methods, and every key with its default and
-meaning.
-"""
+"""The pages of `--help`: commands, choices, methods, and every key with default and meaning."""
 
 from __future__ import annotations
 
@@ -38,17 +36,17 @@ usage: python -m dartree_exp [-m] [key=value ...]
   python -m dartree_exp model=toy benchmark.limit=1   a second of work, no download
   python -m dartree_exp --cfg job                     the settings of a run, without running
   python -m dartree_exp --info                        where the settings come from
-  python -m dartree_exp.report multirun/NAME          tables again, from the files alone
+  python -m dartree_exp.report multirun/NAME          tables of earlier runs
 
--m, --multirun runs every combination of comma-separated values. --config-dir DIR adds choices
-of your own, such as DIR/method/mine.yaml; parts=[MODULE] adds trees, heads and other parts.
---resolve prints the values behind ${...}.
-Exit status: 0 all done, 1 a run failed, 2 a mistake in the settings, 3 another process is at a
-run, 130 interrupted.
+-m, --multirun runs every combination of comma-separated values. --config-dir DIR adds your own
+choices, such as DIR/method/mine.yaml; parts=[MODULE] adds trees, heads and other parts.
+--resolve prints the values of ${...}.
+Exit status: 0 all done, 1 a run failed, 2 a mistake in the settings, 3 another process uses a
+run folder, 130 interrupted.
 """
 _GENERATE_HEAD = """\
 Stream one answer to one prompt: accepted drafts in green, then tokens, tau and speed. Nothing
-is written down.
+is recorded.
 
 usage: python -m dartree_exp.generate "your prompt" [key=value ...]
 
@@ -63,7 +61,7 @@ Exit status: 0, 2 a mistake in the prompt or a setting, 130 interrupted.
 """
 _TRAIN_HEAD = """\
 Train a drafter for a target: its backbone (DFlash), then a correction head on it (Domino's GRU,
-DSpark's Markov heads). Prompts, text and features are made before: docs/training.md.
+DSpark's Markov heads). Prepare prompts, text and features first: docs/training.md.
 
 usage: python -m dartree_exp.train [training=backbone|head|joint] [key=value ...]
 
@@ -72,13 +70,13 @@ usage: python -m dartree_exp.train [training=backbone|head|joint] [key=value ...
       data=text.jsonl features=features training.minutes=10 name=gru
   python -m dartree_exp.train training=head training.head=markov ...     one of DSpark's heads
   torchrun --standalone --nproc-per-node 2 -m dartree_exp.train ...      one run, two processes
-  python -m dartree_exp.train --cfg job                                  the settings alone
+  python -m dartree_exp.train --cfg job                                  the settings, no training
 
 The run folder is output/training/name: config.yaml, environment.json, status.json, curve.jsonl,
-checkpoint.safetensors. The same command resumes it, also after kill -9, and skips it when done.
---config-dir DIR adds choices of your own, such as DIR/training/mine.yaml.
-Exit status: 0 done, 1 failed, 2 a mistake in a setting or a file, 3 another process is at the run,
-130 interrupted.
+checkpoint.safetensors. Rerun to resume, also after kill -9; a finished training is skipped.
+--config-dir DIR adds your own choices, such as DIR/training/mine.yaml.
+Exit status: 0 done, 1 failed, 2 a mistake in a setting or a file, 3 another process uses the run
+folder, 130 interrupted.
 """
 _OF_ONE_ANSWER = ("model", "drafter", "tree", "budget", "verify", "decoding", "engine")
 _KEY_WIDTH = 32
@@ -86,8 +84,8 @@ _LEAST_WIDTH = 80
 
 
 def help_text(overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()) -> str:
-    """The whole page, with the choices in `config_dirs` and the parts that `parts=` of the
-    overrides adds. Raises ConfigError where it cannot be read.
+    """The whole page, with the choices in `config_dirs` and the parts of `parts=` in the overrides.
+    Raises ConfigError.
     """
     config = compose([text for text in overrides if text.lstrip("+").startswith("parts=")])
     options = groups(config_dirs) | hydra_groups()
@@ -115,7 +113,7 @@ def _groups(options: dict[str, list[str]]) -> list[str]:
 
 
 def _parts() -> list[str]:
-    """One line a part, as its spec says."""
+    """One line per part, from its spec."""
     lines = ["Parts (key=name):"]
     for parts in KINDS.values():
         for spec in parts.values():
@@ -124,9 +122,9 @@ def _parts() -> list[str]:
 
 
 def _methods(config_dirs: Sequence[Path] = ()) -> list[str]:
-    """One line a method, as its file in conf/method begins, and what may vary under its name."""
+    """One line per method, from its file in conf/method, and the settings that may vary."""
     known = published()
-    lines = ["Methods (method=name; they keep their names for any value of what is in brackets):"]
+    lines = ["Methods (method=name; settings in brackets may vary without changing the name):"]
     for name in groups(config_dirs)["method"]:
         free = f" [{', '.join(known[name].free_knobs)}]" if name in known else ""
         lines += _entry(f"  {name}", first_comment("method", name, config_dirs) + free)
@@ -134,8 +132,8 @@ def _methods(config_dirs: Sequence[Path] = ()) -> list[str]:
 
 
 def _keys(config: Any, only: tuple[str, ...] = ()) -> list[str]:
-    """Every key of a configuration, or those of these groups only."""
-    lines = ["Keys (defaults shown; what they take in brackets):"]
+    """Every key of a configuration, or only those of some groups."""
+    lines = ["Keys (with defaults; allowed values in brackets):"]
     group = ""
     for key, hint, knob in knobs(type(config)):
         head = key.rpartition(".")[0]
@@ -144,7 +142,7 @@ def _keys(config: Any, only: tuple[str, ...] = ()) -> list[str]:
         if head != group:
             lines.append("")
             group = head
-        # Two settings are filled in when a configuration is checked; what conf/ says is null.
+        # These two are null in conf/ and filled in by the checks.
         value = None if key in ("tree.scoring", "method") else attrgetter(key)(config)
         setting = f"{key}={_shown(value)}" if not isinstance(value, dict) else f"{key}.NAME"
         lines += _entry(f"  {setting}", f"{knob.meaning} [{describe(hint, knob)}{_readers(key)}]")
@@ -152,7 +150,7 @@ def _keys(config: Any, only: tuple[str, ...] = ()) -> list[str]:
 
 
 def _readers(key: str) -> str:
-    """Which parts read a setting, where not all of a kind do."""
+    """The parts that read a setting, if not all parts of the kind do."""
     group, _, name = key.partition(".")
     for parts in KINDS.values():
         readers = [spec.name for spec in parts.values() if name in spec.reads]
@@ -162,7 +160,7 @@ def _readers(key: str) -> str:
 
 
 def _entry(left: str, right: str) -> list[str]:
-    """Two columns, wrapped to the terminal; a long left side takes a line of its own."""
+    """Two columns, wrapped to the terminal; a long left side gets its own line."""
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((120, 0)).columns)
     indent = " " * (_KEY_WIDTH + 4)
     lines = textwrap.wrap(right, width, initial_indent=indent, subsequent_indent=indent)

@@ -1,4 +1,4 @@
-"""The line that says how far a run is: redrawn on a terminal, sparse plain lines elsewhere."""
+"""The progress line of a run: redrawn on a terminal, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dartree_exp.console.printable import duration, printable
 
 
 class ProgressLine:
-    """How many of `total` units are done, and what `status` says of them; a context manager.
+    """The number of units done out of `total`, and `status()`; a context manager.
 
-    On a terminal one line is redrawn with every `advance`, and only then: a redrawing thread would
-    take its share of the cores from what is being timed. Elsewhere (a log file, a CI job) plain
-    lines are printed, at most one every `every` seconds, the first and the last one always.
+    On a terminal, one line is redrawn by `advance`; a redrawing thread would disturb the timed
+    work. Elsewhere (a log file, a CI job), plain lines are printed, at most one every `every`
+    seconds, always including the first and the last one.
 
     Args:
         total: units of the whole run.
-        console: where to write; its `is_terminal` decides the form.
-        done: units of an earlier, resumed session.
-        label: what is being run.
-        unit: what is counted, for plain lines.
+        console: where to write.
+        done: units done by earlier sessions.
+        label: name of the run.
+        unit: name of the unit, for plain lines.
         every: seconds between plain lines.
         now: a monotonic clock in seconds; tests pass a fake.
     """
@@ -50,11 +50,11 @@ class ProgressLine:
         self._progress: Progress | None = None
 
     def status(self) -> str:
-        """What the line says beside the count."""
+        """The text after the count."""
         return f"{self.left()} left"
 
     def advance(self, done: int) -> None:
-        """Show that so many units are done."""
+        """Show the number of units done."""
         self._done = done
         if self._progress is not None:
             self._progress.update(self._task, completed=done, status=self.status())
@@ -68,11 +68,11 @@ class ProgressLine:
             self._console.print(Text(line), soft_wrap=True)
 
     def say(self, message: str) -> None:
-        """Print a message that stays, above the line."""
+        """Print a permanent message above the line."""
         self._console.print(Text(printable(message)), soft_wrap=True)
 
     def left(self) -> str:
-        """Time left at the pace of this session."""
+        """Remaining time at the speed of this session."""
         finished = self._done - self._resumed
         if finished <= 0:
             return "–"

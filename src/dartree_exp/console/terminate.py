@@ -1,5 +1,5 @@
-"""SIGTERM, as a scheduler or `kill` sends it: looked at between prompts or steps, so that the
-running one is kept.
+"""SIGTERM from a scheduler or `kill`: handled between prompts or steps, so the current one is
+finished and kept.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end: the run is recorded as interrupted; rerun to resume."""
+    """The process received SIGTERM: the run is recorded as interrupted; rerun to resume."""
 
 
 def terminate(signum: int, frame: FrameType | None) -> None:
-    """Signal handler: end at once."""
+    """Signal handler: end immediately."""
     raise Terminated
 
 
 @contextmanager
 def deferred(also: Sequence[signal.Signals] = ()) -> Iterator[Callable[[], None]]:
-    """Inside the block the first SIGTERM is only noted; the function it yields raises Terminated
-    once that has happened.
+    """In the block, the first SIGTERM only sets a flag; the yielded function raises Terminated once
+    it is set, and so does the end of the block.
 
-    A second SIGTERM ends at once, as does Ctrl-C at any time, unless `also` has SIGINT: then it is
-    noted as well. The end of the block looks once more. A process with a handler of its own (a
-    cluster's job runner) keeps it, as does a thread that is not the main one.
+    A second SIGTERM ends the process immediately, and so does Ctrl-C, unless SIGINT is in `also`,
+    which defers it too. Nothing changes for a process with its own handler (a cluster's job runner)
+    or outside the main thread.
     """
     noted: list[int] = []
 

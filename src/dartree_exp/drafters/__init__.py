@@ -1,7 +1,7 @@
-"""Drafters: backbone, correction heads, checkpoints, scripted stand-ins. Knows nothing about
+"""Drafters: backbone, correction heads, checkpoints, scripted drafters. Independent of
 verification.
 
-Importing this package does not import torch, so that configuration code may.
+Importing this package does not import torch; configuration code imports it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def load_drafter(settings: DrafterSettings, target: Target) -> Drafter:
-    """The drafter that a configuration asks for, bound to `target`.
+    """The configured drafter, bound to `target`.
 
-    Raises ConfigError for settings that cannot work together, CheckpointError for a checkpoint that
-    is damaged or made for another target.
+    Raises ConfigError for conflicting settings, CheckpointError for a checkpoint that is damaged or
+    was trained for another target.
     """
     made: Drafter = FAMILIES[settings.family].load()(settings, target)
     return made

@@ -1,4 +1,4 @@
-"""Drafters that propose one block for a request at a time, in a loop of any number of requests."""
+"""Runs drafters that propose one block per request in a loop over any number of requests."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Proposer(Protocol):
     """The drafting of one prompt."""
 
     def propose(self, features: Tensor | None, root: int, start: int) -> Block:
-        """One block after the root, whose absolute position is `start`; no request axis.
+        """One block after the root at absolute position `start`, without a request axis.
 
         features: [C, n*H], the target's tapped hidden states of the C tokens committed since the
-        last call (the whole prompt at first, later the last round's root and accepted drafts); None
-        for a drafter without taps. Raises ValueError where they do not reach `start` exactly.
+        last call (at first the whole prompt, later the last round's root and accepted drafts); None
+        for a drafter without taps. Raises ValueError if they do not end exactly at `start`.
         """
 
 
 class BlockDrafter:
-    """A `Drafter` from one whose `session` proposes blocks for one request."""
+    """A `Drafter` made from sessions that propose blocks for one request each."""
 
     def session(self, prompt_ids: Sequence[int], sampler: Any = None) -> Proposer:
-        """A fresh session for a prompt. sampler: the target's, None for greedy; trained drafters
+        """A new session for a prompt. sampler: the target's, None for greedy; trained drafters
         ignore it.
         """
         raise NotImplementedError
@@ -47,7 +47,7 @@ class BlockDrafter:
 
 
 class BlockSession:
-    """One `Proposer` for each request; blocks are stacked and scored together."""
+    """One `Proposer` per request; blocks are stacked and scored together."""
 
     def __init__(self, proposers: Sequence[Proposer], opening: Opening) -> None:
         self._proposers, self._scoring = proposers, opening.scoring
@@ -59,7 +59,7 @@ class BlockSession:
             if length:
                 rows = None if commit.features is None else commit.features[r, :length]
                 blocks.append(proposer.propose(rows, commit.roots[r], commit.start[r]))
-            else:  # the request has ended and stands still
+            else:  # the request has ended
                 blocks.append(self._blocks[r])
         self._blocks = blocks
         return self._scoring(Block.stack(blocks), commit, draws)

@@ -1,6 +1,4 @@
-"""Where a drafter's files lie: shipped with a package, in a local folder, or on the hub
-(torch-free).
-"""
+"""Finds a drafter's files: in a package, a local folder, or on the hub. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ _HUB_FILES = ["config.json", "*.safetensors", "*.safetensors.index.json"]
 
 
 def locate(path: str) -> Path:
-    """Folder of a checkpoint. path: `pkg://<package>/<folder>`, a local folder, or a hub name
+    """The folder of a checkpoint. path: `pkg://<package>/<folder>`, a local folder, or a hub name
     `owner/name`.
 
     A hub checkpoint is downloaded (config and safetensors only) or taken from the hub's cache.
-    Raises CheckpointError where nothing is found, saying what to do.
+    Raises CheckpointError if nothing is found.
     """
     if path.startswith(PACKAGE_SCHEME):
         return _in_package(path)
@@ -32,9 +30,7 @@ def locate(path: str) -> Path:
 
 
 def _in_package(path: str) -> Path:
-    """A folder of an installed package, found without importing it: only the top-level name is
-    looked up.
-    """
+    """A folder of an installed package, found without importing the package."""
     name, _, inner = path.removeprefix(PACKAGE_SCHEME).partition("/")
     top, *packages = name.split(".")
     parts = [*packages, *inner.split("/")]
@@ -42,7 +38,7 @@ def _in_package(path: str) -> Path:
         raise CheckpointError(f"drafter.path = {path}: must be {PACKAGE_SCHEME}<package>/<folder>")
     try:
         spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):  # ValueError: a running script without a spec of its own
+    except (ImportError, ValueError):  # ValueError: a running script without a spec
         spec = None
     if spec is None or spec.submodule_search_locations is None:
         raise CheckpointError(f"drafter.path = {path}: no package {name}")

@@ -1,4 +1,4 @@
-"""Families of drafters (torch-free); their correction heads are in `heads/spec.py`."""
+"""Families of drafters. Does not import torch. Correction heads are in `heads/spec.py`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any, Protocol
 from dartree_exp.parts import Parts, Spec
 
 SEEDED = "toy://"
-"""The `drafter.path` of a drafter for model=toy whose weights are made from `drafter.seed`:
-`drafters/dflash/toy.py`.
-"""
+"""The `drafter.path` of a drafter with random weights for model=toy (`drafters/dflash/toy.py`)."""
 
 
 class DrafterSettings(Protocol):
@@ -29,9 +27,9 @@ class DrafterSettings(Protocol):
 class DrafterSpec(Spec):
     """A family. `target(settings, target)` makes the drafter.
 
-    config: `module:function` that reads the configuration of a checkpoint folder, its `head` among
-    it, without torch; None for scripted drafters, which have no files and no head. kinds: what
-    `drafter.name` chooses between; () where the name is free.
+    config: `module:function` that reads the configuration of a checkpoint folder (with its `head`)
+    without torch; None for scripted drafters, which have no files and no head. kinds: the values
+    of `drafter.name`; () if any name is allowed.
     """
 
     config: str | None = None
@@ -42,7 +40,7 @@ class DrafterSpec(Spec):
         return self.config is None
 
     def read_config(self, folder: Any) -> Any:
-        """What a checkpoint folder says about itself."""
+        """The configuration of a checkpoint folder."""
         assert self.config is not None
         return resolve_name(self.config)(folder)
 
@@ -59,6 +57,6 @@ FAMILIES = Parts(
         name="scripted",
         target="dartree_exp.drafters.scripted.session:ScriptedDrafter.from_settings",
         kinds=("oracle", "random", "adversarial"),
-        meaning="stand-ins for tests, without weights",
+        meaning="drafters for tests, without weights",
     ),
 )

@@ -1,6 +1,4 @@
-"""The tensors of a checkpoint folder: safetensors files, read whole, compared with what is expected
-of them.
-"""
+"""The tensors of a checkpoint folder: reading, writing and checking safetensors files."""
 
 from __future__ import annotations
 
@@ -20,15 +18,13 @@ from dartree_exp.models.weight_files import weight_files as files_of
 from dartree_exp.records.atomic import replaced
 from dartree_exp.records.reading import UnreadableError
 
-LEGACY_PREFIX = "logit_head."  # of Domino's head before its release
+LEGACY_PREFIX = "logit_head."  # prefix of Domino's head before its release
 RESTRICTION = "t2d"
 _MARKS = ("BOOL", "U8", "I8", "I16", "I32", "I64")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """One file, or the shards of an index. Raises CheckpointError where there is neither, or a
-    damaged one.
-    """
+    """One file, or the shards of an index. Raises CheckpointError if missing or damaged."""
     try:
         return files_of(folder)
     except UnreadableError as error:
@@ -36,8 +32,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder, under its present name; all numbers in them are finite. Raises
-    CheckpointError.
+    """Every tensor of the folder by its current name. Raises CheckpointError, also for numbers that
+    are not finite.
     """
     files = weight_files(folder)
     try:
@@ -62,17 +58,13 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Put the weights file in place whole or not at all. Raises RecordError, where the disk is full
-    for instance.
-    """
+    """Write the weights file atomically. Raises RecordError, for instance if the disk is full."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / WEIGHTS, tensors, {"format": "pt"})
 
 
 def write_whole(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """One safetensors file, put in place whole or not at all. Raises RecordError, where the disk is
-    full for instance.
-    """
+    """Write one safetensors file atomically. Raises RecordError, for instance for a full disk."""
     with replaced(path) as part:
         try:
             save_file(tensors, str(part), metadata=header)
@@ -81,7 +73,7 @@ def write_whole(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) 
 
 
 def _system_error(error: SafetensorError) -> OSError:
-    """What safetensors wraps: its error has the system's number in its text alone."""
+    """The OSError behind a SafetensorError, whose text has the error number."""
     found = re.search(r"os error (\d+)", str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 
@@ -89,7 +81,7 @@ def _system_error(error: SafetensorError) -> OSError:
 def check_tensors(
     folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]
 ) -> None:
-    """Raise CheckpointError naming what is missing, unexpected, or of another shape."""
+    """Raise CheckpointError for tensors that are missing, unexpected or of the wrong shape."""
     missing, unexpected = (
         sorted(expected.keys() - tensors.keys()),
         sorted(tensors.keys() - expected.keys()),
@@ -100,7 +92,7 @@ def check_tensors(
             for word, names in (("missing", missing), ("unexpected", unexpected))
             if names
         ]
-        raise CheckpointError(f"drafter {folder}: {'; '.join(parts)} (against its config.json)")
+        raise CheckpointError(f"drafter {folder}: {'; '.join(parts)} (compared with config.json)")
     for name, shape in expected.items():
         value = tensors[name]
         if value.shape != shape:

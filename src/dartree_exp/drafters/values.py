@@ -1,6 +1,4 @@
-"""Values of a checkpoint's `config.json`, each checked for type and range where it is read
-(torch-free).
-"""
+"""Type and range checks for values of a checkpoint's `config.json`. Does not import torch."""
 
 from __future__ import annotations
 
@@ -25,15 +23,11 @@ SIZES = {
     "markov_rank": 1 << 18,
     "draft_vocab_size": 1 << 24,
 }
-"""Largest value of each size: far above any drafter, and far below what would fill the memory
-before tensors are compared.
-"""
+"""Upper bounds: far above any drafter, but small enough that no check fills the memory."""
 
 
 class CheckpointError(UserError, ValueError):
-    """A drafter checkpoint that cannot be used; the message names the key, its value and what is
-    allowed.
-    """
+    """A drafter checkpoint that cannot be used; the message has key, value and what is allowed."""
 
 
 def check_size(key: str, value: object) -> None:
@@ -69,7 +63,7 @@ def flag(key: str, value: object) -> bool:
 
 
 def section(raw: dict[str, Any], key: str) -> dict[str, Any]:
-    """An object within the config, {} where it is absent or null. Raises CheckpointError."""
+    """An object in the config, {} if absent or null. Raises CheckpointError."""
     value = raw.get(key)
     if value is not None and not isinstance(value, dict):
         raise CheckpointError(f"{key} = {shown(value)}: must be an object")
@@ -77,12 +71,12 @@ def section(raw: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def texts(raw: dict[str, Any], key: str) -> list[str]:
-    """A list of texts, [] where it is absent or null. Raises CheckpointError."""
+    """A list of strings, [] if absent or null. Raises CheckpointError."""
     value = raw.get(key)
     if value is not None and not (
         isinstance(value, list) and all(isinstance(item, str) for item in value)
     ):
-        raise CheckpointError(f"{key} = {shown(value)}: must be a list of texts")
+        raise CheckpointError(f"{key} = {shown(value)}: must be a list of strings")
     return value or []
 
 
@@ -96,6 +90,6 @@ def integers(key: str, value: object) -> tuple[int, ...]:
 
 
 def shown(value: object) -> str:
-    """The value as it stands in a message, cut where it is long."""
+    """The value for a message, shortened if long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,10 +1,10 @@
-"""Attention whose rows do not depend on the other rows: torch's own, accumulated in float64 and
-rounded once.
+"""Attention whose rows do not depend on each other: torch's own, accumulated in float64 and rounded
+once.
 
-In bfloat16 the library's attention adds the terms of a row in an order that depends on where the
-keys lie and on how many rows there are, so that a tree row and a one-token step differ
-(docs/decisions/0006-row-invariance.md). Products of bfloat16 numbers are exact in float64, and a
-sum in another order differs by 1e-16, which the rounding to bfloat16 hides.
+In bfloat16 the library's attention sums a row's terms in an order that depends on the memory layout
+of the keys and on the number of rows, so a tree row and a one-token step differ
+(docs/decisions/0006-row-invariance.md). Products of bfloat16 numbers are exact in float64, and the
+order of summation changes the sum by 1e-16, which rounding to bfloat16 removes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 ROW_INVARIANT = "dartree_row_invariant"
-"""Name under which the library knows the function (`attn_implementation`)."""
+"""The function's name in the library (`attn_implementation`)."""
 
 
 def row_invariant_attention(
@@ -31,7 +31,7 @@ def row_invariant_attention(
     """The library's attention interface: query [1, heads, n, d], key and value [1, kv_heads, L, d].
 
     attention_mask: additive [1, 1, n, L], finfo.min where hidden; None: every row sees every key.
-    Returns the heads' results [1, n, heads, d] in the query's dtype.
+    Returns [1, n, heads, d] in the query's dtype.
     """
     mask = None if attention_mask is None else attention_mask.double()
     out = F.scaled_dot_product_attention(

@@ -1,5 +1,5 @@
-"""The target over whole batches, as training reads it: tapped hidden states of padded sequences,
-greedy text, and the sizes of a layer.
+"""Batched use of the target in training: tapped hidden states of padded sequences, greedy text, and
+the sizes of a layer.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from dartree_exp.engines.target import Target
 
 COMPACT_EVERY = 16
-"""Steps between two drops of finished rows: a copy of the cache against work on dead rows."""
+"""Steps between removals of finished rows: each copies the cache but saves work on those rows."""
 
 
 class _AllTapped(Exception):
-    """Nothing above the last tapped layer is computed."""
+    """Ends the forward pass after the last tapped layer."""
 
 
 def layer_shape(target: Target) -> dict[str, int | float]:
-    """The sizes that a drafter made of the target's kind of layer takes over."""
+    """The target's sizes, for a drafter with the same kind of layers."""
     config: Any = target._model.config
     return {
         "hidden_size": target.hidden_size,
@@ -38,10 +38,10 @@ def layer_shape(target: Target) -> dict[str, int | float]:
 
 @torch.inference_mode()
 def tapped(target: Target, ids: Tensor, taps: Sequence[int], half: bool = False) -> Tensor:
-    """Outputs of the tapped decoder layers of ids int64 [S, T], side by side [S, T, n * H].
+    """Outputs of the tapped decoder layers for ids int64 [S, T], concatenated: [S, T, n * H].
 
-    Sequences are padded on the right with any id: the mask is causal, so padding reaches nothing.
-    half: products in bfloat16 under autocast, sums and the residual stream in the target's dtype.
+    Sequences are padded on the right with any id: the mask is causal, so padding has no effect.
+    half: products in bfloat16 (autocast), sums and the residual stream in the target's dtype.
     """
     model = target._model
     outputs: dict[int, Tensor] = {}
@@ -68,13 +68,13 @@ def tapped(target: Target, ids: Tensor, taps: Sequence[int], half: bool = False)
 
 @torch.inference_mode()
 def greedy(target: Target, prompts: Tensor, cap: int, eos: Collection[int]) -> list[list[int]]:
-    """Greedy continuations of prompts int64 [S, P] of one length, at most `cap` new ids each, the
-    end token kept.
+    """Greedy continuations of prompts int64 [S, P] of equal length: at most `cap` new ids each,
+    including the end token.
 
-    A continuation may differ from one decoded alone only where two logits are within rounding.
+    They may differ from plain decoding only if two logits differ by less than rounding.
     """
     model = target._model
-    cache: Any = None  # the library's own, which it makes at the first step
+    cache: Any = None  # created by the library in the first step
     answers: list[list[int]] = [[] for _ in prompts]
     rows = list(range(len(prompts)))
     read = prompts.to(target.device)

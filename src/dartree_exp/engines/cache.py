@@ -1,6 +1,6 @@
-"""One preallocated key/value cache per target, rewindable to any ancestor-closed set of rows.
+"""A preallocated key/value cache that can be rewound to any ancestor-closed set of rows.
 
-This is the only module that touches a cache class of transformers.
+The only module that uses a cache class of transformers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class CacheOverflowError(RuntimeError):
 
 
 class _Layer(CacheLayerMixin):
-    """One layer's view [1, kv_heads, capacity, head_dim] of the shared storage; rows [0, length)
-    are valid.
+    """One layer's view [1, kv_heads, capacity, head_dim] of the storage; rows [0, length) are
+    valid.
     """
 
     is_sliding = False
     is_croppable = False
-    keys: Tensor  # not None as in the library: the storage exists from the start
+    keys: Tensor  # never None, unlike in the library
     values: Tensor
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
@@ -39,13 +39,13 @@ class _Layer(CacheLayerMixin):
         """Nothing to do."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object):
-        """Write the new rows in place and return views of the filled part, each [1, kv_heads,
-        length, head_dim].
+        """Write the new rows in place; returns views of all rows, each [1, kv_heads, length,
+        head_dim]. Raises CacheOverflowError.
         """
         start, end = self.length, self.length + key_states.shape[-2]
         capacity = self.keys.shape[-2]
         if end > capacity:
-            raise CacheOverflowError(f"target cache holds {capacity} rows, {end} are needed")
+            raise CacheOverflowError(f"target cache has {capacity} rows, {end} are needed")
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         self.length = end
@@ -64,8 +64,8 @@ class _Layer(CacheLayerMixin):
 class TargetCache:
     """Preallocated cache for batch size 1.
 
-    Storage is one tensor [layers, 2 (key, value), 1, kv_heads, capacity, head_dim], so that a
-    commit is one gather.
+    Storage is one tensor [layers, 2 (key, value), 1, kv_heads, capacity, head_dim], so a commit is
+    one gather.
     """
 
     def __init__(
@@ -89,22 +89,21 @@ class TargetCache:
 
     @property
     def length(self) -> int:
-        """Rows that every layer holds."""
+        """Number of rows in every layer."""
         return self._layers[0].length
 
     def reset(self) -> None:
-        """Forget all rows; the storage is kept."""
+        """Remove all rows; the storage is kept."""
         self._set_length(0)
 
     def keep(self, prefix_length: int, rows: Tensor | Sequence[int] | None = None) -> None:
-        """Keep rows [0, prefix_length), then `rows`, compacted in place; the rest is forgotten.
+        """Keep rows [0, prefix_length) and `rows`, compacted in place; remove all others.
 
-        rows: int64 [m], absolute indices within the cache, strictly ascending, each in
-        [prefix_length, length); they need not be contiguous (an accepted tree path seldom is). None
-        keeps the prefix only. Keys carry their rotary position already, so moving a row changes
-        nothing but its place: a row at depth d must end at index prefix_length + d' with the same
-        position it was computed for, which the caller's tree guarantees. Raises ValueError for a
-        prefix or rows out of range or order.
+        rows: int64 [m], indices in the cache, strictly ascending, each in [prefix_length, length);
+        they need not be contiguous (an accepted tree path seldom is). None keeps only the prefix.
+        Keys already include their rotary position, so rows can be moved; the caller must ensure
+        that a row's new index is the position it was computed for. Raises ValueError for a prefix
+        or rows out of range or order.
         """
         length = self.length
         if not 0 <= prefix_length <= length:
@@ -117,7 +116,7 @@ class TargetCache:
                     f"rows {wanted} must ascend strictly within [{prefix_length}, {length})"
                 )
             previous = row
-        # Rows that already lie where they belong are not copied: a chain's commit moves nothing.
+        # Rows already at their place are not copied: a chain's commit moves nothing.
         settled = 0
         while settled < len(wanted) and wanted[settled] == prefix_length + settled:
             settled += 1
@@ -136,22 +135,20 @@ class TargetCache:
 
 
 class UnsupportedTargetError(UserError):
-    """A model this program cannot verify trees with; the message says why."""
+    """A model that this program cannot verify trees with; the message gives the reason."""
 
 
 FAMILIES = ("llama", "qwen3")
-"""`model_type` values whose forward is known to take a 4-D mask, explicit positions and this cache.
-"""
+"""`model_type` values whose forward supports a 4-D mask, explicit positions and this cache."""
 
 _UNSTABLE_ROPE = ("dynamic", "longrope")
-# Their frequencies depend on the longest input seen so far, so keys cached before and after a
-# threshold disagree.
+# Their frequencies depend on the longest input so far, so keys cached before and after a threshold
+# differ.
 
 
 def check_rewindable(config: object) -> None:
-    """Refuse configurations whose cache cannot be rewound exactly or whose forward is unknown.
-
-    config: a transformers configuration. Raises UnsupportedTargetError with the reason.
+    """Raise UnsupportedTargetError for a cache that cannot be rewound or an unknown forward.
+    config: of transformers.
     """
     family = getattr(config, "model_type", "?")
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -159,8 +156,7 @@ def check_rewindable(config: object) -> None:
     if unknown:
         raise UnsupportedTargetError(
             f"target of type {family!r} has {', '.join(unknown)} layers: their recurrent state "
-            "cannot be rewound to an "
-            "accepted tree path exactly"
+            "cannot be rewound exactly to an accepted tree path"
         )
     if family not in FAMILIES:
         raise UnsupportedTargetError(
@@ -171,13 +167,12 @@ def check_rewindable(config: object) -> None:
     if rope_type in _UNSTABLE_ROPE:
         raise UnsupportedTargetError(
             f"target uses {rope_type!r} rotary scaling: cached keys depend on the longest input "
-            "seen, so a rewound "
-            "cache is not a fresh one"
+            "seen, so a rewound cache differs from a new one"
         )
 
 
 def smallest_window(config: object) -> int | None:
-    """Smallest sliding window of any layer, None where every layer attends to all rows."""
+    """Smallest sliding window of any layer; None if every layer attends to all rows."""
     if "sliding_attention" not in (getattr(config, "layer_types", None) or []):
         return None
     return int(getattr(config, "sliding_window", 0) or 0)

@@ -1,4 +1,4 @@
-"""What a target needs of its tokenizer."""
+"""The interface of a target's tokenizer."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ class Codec(Protocol):
 
     @property
     def special_ids(self) -> dict[str, int]:
-        """Ids of the tokens that `decode` leaves out, by their text."""
+        """{text: id} of the tokens that `decode` leaves out."""

@@ -1,4 +1,4 @@
-"""The plain engine: one library forward for each request, a cache of its own for each."""
+"""The plain engine: one library forward and one cache per request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dartree_exp.kernels.tree_mask import tree_mask
 class EagerEngine:
     """R requests of one loop on `Target`; see `interfaces.Engine`.
 
-    capacities: rows that each request's cache must hold: prompt, answer and the largest tree with
-    its probes. taps: decoder layers whose outputs the drafter reads.
+    capacities: rows of each request's cache (prompt, answer and the largest tree with its probes).
+    taps: decoder layers whose outputs the drafter reads.
     """
 
     def __init__(self, target: Target, capacities: Sequence[int], taps: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class EagerEngine:
         device = self._target.device
         ids = _padded([torch.tensor(list(prompt), device=device) for prompt in prompts])
         commit = Commit(
-            roots=(0,) * len(prompts),  # the loop fills in what it draws from the logits
+            roots=(0,) * len(prompts),  # the loop replaces them by the tokens it samples
             start=tuple(self._start),
             lengths=tuple(self._start),
             ids=ids,
@@ -99,12 +99,12 @@ def _features(outputs: Sequence[Output]) -> list[Tensor]:
 
 
 def _stacked(rows: Sequence[Tensor]) -> Tensor:
-    """[n, ...] of each request side by side: [R, n, ...]; a view for one request."""
+    """[n, ...] of each request, stacked: [R, n, ...]; a view for one request."""
     return rows[0][None] if len(rows) == 1 else torch.stack(list(rows))
 
 
 def _padded(rows: Sequence[Tensor]) -> Tensor:
-    """[L_r, ...] of each request, filled up with zeros: [R, L, ...]; a view for one request."""
+    """[L_r, ...] of each request, padded with zeros: [R, L, ...]; a view for one request."""
     if len(rows) == 1:
         return rows[0][None]
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)

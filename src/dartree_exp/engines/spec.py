@@ -1,4 +1,4 @@
-"""Engines: how the rows of a round become logits (torch-free)."""
+"""Engines: how the rows of a round become logits. Does not import torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dartree_exp.parts import Parts, Spec
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec(Spec):
-    """An engine. `target(model, capacities, taps)` serves that many requests; see
+    """An engine. `target(model, capacities, taps)` makes one, with one request per capacity; see
     `interfaces.Engine`.
     """
 
@@ -19,6 +19,6 @@ ENGINES = Parts(
     EngineSpec(
         name="eager",
         target="dartree_exp.engines.eager:EagerEngine",
-        meaning="the library's modules called directly, one request after the other",
+        meaning="calls the library's modules directly, one request at a time",
     ),
 )

@@ -1,4 +1,4 @@
-"""The target: a transformers causal language model behind five calls (prefill, score, step, verify,
+"""The target: a transformers causal language model with five methods (prefill, score, step, verify,
 new_cache).
 """
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 Read = tuple[Float[Tensor, "n H"], Float[Tensor, "n features"] | None]
 
 HALF = (torch.bfloat16, torch.float16)
-"""Dtypes in which the order of additions shows in the ids."""
+"""Dtypes in which the order of additions can change the ids."""
 
 
 @dataclass
 class Output:
-    """What one target forward yields for n rows of one request, in the model's dtype.
+    """The result of one target forward for n rows of one request, in the model's dtype.
 
-    logits: of all rows (prefill: of the last one only). features: the tapped layers' outputs side
-    by side in the order asked for; None without taps. hidden: final-normed.
+    logits: of all rows (prefill: only of the last one). features: the tapped layers' outputs,
+    concatenated in the order of the taps; None without taps. hidden: final-normed.
     """
 
     logits: Float[Tensor, "rows V"]
@@ -44,7 +44,7 @@ class Output:
 
 
 class Target:
-    """Batch size 1, evaluation only. All tensors live on `device`; logits come in `dtype`."""
+    """Batch size 1, evaluation only. All tensors are on `device`; logits have `dtype`."""
 
     def __init__(
         self,
@@ -55,8 +55,7 @@ class Target:
         eos_ids: Sequence[int],
         weights_sha256: Callable[[], str],
     ) -> None:
-        """weights_sha256: called at most once, when the
-        digest is asked for.
+        """weights_sha256: called at most once, when the digest is needed.
 
         Raises UnsupportedTargetError for a model whose cache cannot be rewound exactly.
         """
@@ -84,11 +83,11 @@ class Target:
 
     @property
     def row_invariant(self) -> bool:
-        """Whether attention accumulates in float64 and no product is computed over one row alone.
+        """Whether attention accumulates in float64 and no product is computed over a single row.
 
-        Set it to switch. On a machine that passes `verify.rows.self_test` a row's bits are then the
-        same alone, in a prompt and in any tree. Off, the library's fused attention runs: faster,
-        and rows differ by rounding.
+        Settable. On a machine that passes `verify.rows.self_test`, a row's bits are then the same
+        alone, in a prompt and in any tree. Otherwise the library's fused attention is used, which
+        is faster, but rows differ by rounding.
         """
         return self._row_invariant
 
@@ -109,7 +108,7 @@ class Target:
 
     @property
     def embed_weight(self) -> Float[Tensor, "V H"]:
-        """Input embedding; the same tensor as `lm_head_weight` where the two are tied."""
+        """Input embedding; the same tensor as `lm_head_weight` if the two are tied."""
         return self._backbone.embed_tokens.weight
 
     @property
@@ -118,7 +117,7 @@ class Target:
         return self._head.weight
 
     def products(self) -> list[nn.Linear]:
-        """One linear layer of every shape that a forward multiplies by, the head included."""
+        """One linear layer of each weight shape in the model, including the head."""
         shapes = {
             tuple(m.weight.shape): m for m in self._model.modules() if isinstance(m, nn.Linear)
         }
@@ -132,29 +131,28 @@ class Target:
     def new_cache(self, capacity: int) -> TargetCache:
         """An empty cache for `capacity` rows (prompt, answer and the largest tree).
 
-        Raises UnsupportedTargetError where a sliding window is smaller than that: rows that left
-        the window cannot be told apart from rows that never entered once the cache is compacted.
+        Raises UnsupportedTargetError if a sliding window is smaller: the index of a row in a
+        compacted cache does not tell whether it has left the window.
         """
         if self.window is not None and capacity > self.window:
             raise UnsupportedTargetError(
                 f"{self.name}: sliding window of {self.window} rows, {capacity} are needed; such a "
-                "cache cannot be "
-                "rewound exactly"
+                "cache cannot be rewound exactly"
             )
         return TargetCache(
             layers=self.num_layers,
             kv_heads=self._kv_heads,
             head_dim=self._head_dim,
-            capacity=capacity + self._row_invariant,  # the twin of a single row needs a place
+            capacity=capacity + self._row_invariant,  # a row for the duplicate in `_run`
             dtype=self.dtype,
             device=self.device,
         )
 
     @torch.no_grad()
     def prefill(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int] = ()) -> Output:
-        """Read `ids` causally after what the cache holds; logits of the last row only.
+        """Read `ids` causally after the cached rows; logits only of the last row.
 
-        Raises ValueError for no ids.
+        Raises ValueError if there are no ids.
         """
         if not len(ids):
             raise ValueError("prefill needs at least one token id")
@@ -163,12 +161,12 @@ class Target:
 
     @torch.no_grad()
     def score(self, ids: Sequence[int], cache: TargetCache) -> Float[Tensor, "n V"]:
-        """Read `ids` causally after what the cache holds: logits of every row."""
+        """Read `ids` causally after the cached rows; logits of every row."""
         return self._logits(self._read(ids, cache, ())[0])
 
     @torch.no_grad()
     def step(self, token: int, cache: TargetCache) -> Float[Tensor, " V"]:
-        """Logits after one more token: the lean autoregressive step."""
+        """Logits after one more token: a plain autoregressive step."""
         tokens = torch.tensor([[token]], dtype=torch.int64, device=self.device)
         positions = torch.tensor([[cache.length]], dtype=torch.int64, device=self.device)
         hidden, _ = self._run(tokens, positions, None, cache, ())
@@ -185,10 +183,9 @@ class Target:
     ) -> Output:
         """Read a tree of n tokens in one pass; all n rows enter the cache.
 
-        position_ids: the root's position + depth; siblings share one. mask: additive float [1, 1,
-        n, cache.length + n] in the model's dtype, 0 where a row may look, finfo.min elsewhere.
-        Raises ValueError for a boolean mask (silently wrong under eager attention) or one of the
-        wrong shape.
+        position_ids: the root's position + depth. mask: additive float [1, 1, n, cache.length + n]
+        in the model's dtype, 0 where visible, finfo.min where hidden. Raises ValueError for a mask
+        of the wrong shape or dtype (a boolean mask is silently wrong under eager attention).
         """
         n = tokens.shape[0]
         expected = (1, 1, n, cache.length + n)
@@ -201,15 +198,13 @@ class Target:
         return Output(self._logits(hidden), features, hidden)
 
     def _logits(self, hidden: Float[Tensor, "n H"]) -> Float[Tensor, "n V"]:
-        """The head's products, over two rows at least where rows must not depend on their
-        number.
-        """
+        """Logits; with `row_invariant`, the product is computed over at least two rows."""
         if self._row_invariant and hidden.shape[0] == 1:
             return self._head(hidden.expand(2, -1))[:1]
         return self._head(hidden)
 
     def _read(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int]) -> Read:
-        """`_run` of ids that follow what the cache holds, each seeing those before it."""
+        """`_run` of ids after the cached rows, with a causal mask."""
         start = cache.length
         tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
         positions = torch.arange(start, start + len(ids), device=self.device)[None]
@@ -226,8 +221,8 @@ class Target:
         """Backbone forward: final-normed hidden states, tapped features or None."""
         if not (self._row_invariant and tokens.shape[1] == 1):
             return self._forward(tokens, positions, mask, cache, taps)
-        # A product over one row takes another path in the library than one over two or more. The
-        # twin row sits behind the row, which does not see it, and leaves the cache again.
+        # The library computes a product over one row differently from one over several. So the row
+        # is duplicated: it does not see its duplicate, which is then removed from the cache.
         length = cache.length
         hidden, features = self._forward(
             tokens.expand(1, 2), positions.expand(1, 2), None, cache, taps
@@ -263,8 +258,8 @@ class Target:
         return output.last_hidden_state[0], features
 
     def _hook(self, taps: Sequence[int]) -> None:
-        """Install a forward hook on each decoder layer (-1: the embedding) the first time it is
-        tapped.
+        """Install forward hooks on decoder layers (-1: the embedding) that have none yet. Raises
+        ValueError for a layer that does not exist.
         """
         for layer in taps:
             if layer in self._hooked:

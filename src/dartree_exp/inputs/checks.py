@@ -1,6 +1,4 @@
-"""Whether the files that a configuration names are there and can do what is asked of them
-(torch-free).
-"""
+"""Checks that the files of a configuration exist and fit the settings. Does not import torch."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ from dartree_exp.records.reading import user_path
 
 
 def check_files(config: Config) -> None:
-    """Raise ConfigError where a template cannot work, a path names nothing, or a checkpoint cannot
-    do what is asked of it.
+    """Raise ConfigError for an invalid template, a path that does not exist, or a checkpoint that
+    does not fit the settings.
 
-    Hub names are left to the loaders, as are weights: only `config.json` is read here.
+    Hub names and weights are checked by the loaders; only `config.json` is read here.
     """
     check_template("benchmark.template", config.benchmark.template)
     check_template("benchmark.optional", config.benchmark.optional)
@@ -30,7 +28,7 @@ def check_files(config: Config) -> None:
         if path is None or os.path.exists(user_path(path)):
             continue
         if key == "benchmark.path" or not is_hub_name(path):
-            hub = "" if key == "benchmark.path" else " and it is no hub name"
+            hub = "" if key == "benchmark.path" else " and is not a hub name (owner/name)"
             raise ConfigError(f"{key}={path}: does not exist{hub}")
     if config.drafter.path not in (None, SEEDED) and config.method != "ar":
         _check_checkpoint(config.drafter.path, config)
@@ -50,8 +48,7 @@ def _check_checkpoint(path: str, config: Config) -> None:
     if config.tree.draft_sampling == "release" and not getattr(head, "pure_draft_prefix_len", 0):
         raise ConfigError(
             f"tree.draft_sampling=release: the checkpoint {path} corrects every depth "
-            "(pure_draft_prefix_len 0), so that"
-            " nothing is sampled; use tree.draft_sampling=argmax"
+            "(pure_draft_prefix_len = 0), so nothing is sampled; use tree.draft_sampling=argmax"
         )
     if BUDGETS[config.budget.name].confident and (head is None or head.confidence_rank is None):
         raise ConfigError(

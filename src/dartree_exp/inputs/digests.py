@@ -1,8 +1,8 @@
-"""The files that a result depends on, by content; `config.yaml` names them by path alone
-(torch-free).
+"""Digests of the files that a result depends on; `config.yaml` has only their paths. Does not
+import torch.
 
-A run folder is named by its configuration's hash, which is known before any file is at hand. These
-digests are checked when the folder is opened: the same settings over other files are another run.
+The configuration's hash, which names the run folder, does not cover the content of files. So these
+digests are checked when the folder is opened: other files are another run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dartree_exp.models.digests import cache_folder, digest_of_files
 from dartree_exp.models.hub import at_hand
 from dartree_exp.prompts.rows import locate as locate_rows
 
-# What decides which ids a text becomes and where an answer ends.
+# Files that determine the ids of a text and the end of an answer.
 _SETTINGS = (
     *(
         "config.json",
@@ -36,11 +36,10 @@ _SETTINGS = (
 
 
 def input_digests(config: Config) -> dict[str, str]:
-    """sha256 by what the files are: target, target settings, drafter, drafter settings,
-    calibration, prompts.
+    """sha256 by role: target, target settings, drafter, drafter settings, calibration, prompts.
 
-    Only of files on this machine: what is made from a seed or not downloaded yet has no digest, and
-    what is missing or damaged is left to whoever loads it.
+    Only for files on this machine. Random weights and files not downloaded yet have no digest;
+    missing or damaged files are reported by their loaders.
     """
     readers: dict[str, Callable[[Config], list[Path] | None]] = {
         "target": _target,
@@ -69,9 +68,7 @@ def _target(config: Config) -> list[Path] | None:
 
 
 def _target_settings(config: Config) -> list[Path] | None:
-    """None for an embedded target: our own code writes these files from the same source as its
-    weights.
-    """
+    """None for an embedded target: its settings are written from the same source as its weights."""
     folder = None if config.model.path is None else _target_folder(config)
     return (
         None if folder is None else sorted(file for name in _SETTINGS for file in folder.glob(name))
@@ -110,9 +107,7 @@ def _target_folder(config: Config) -> Path | None:
 
 
 def _drafter_folders(config: Config) -> list[Path]:
-    """The drafter's folder, after that of a backbone it shares; [] where there is none on this
-    machine.
-    """
+    """The drafter's folder, preceded by that of its shared backbone; [] if not on this machine."""
     path = config.drafter.path
     if config.method == "ar" or path is None:
         return []

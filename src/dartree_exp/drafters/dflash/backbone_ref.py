@@ -1,8 +1,8 @@
-"""A folder with a correction head alone names the folder beside it whose backbone the head was
-trained on (torch-free).
+"""The reference from a folder with only a correction head to the sibling folder with its backbone.
+Does not import torch.
 
-So several heads share one backbone file. The reference is checked by content: another backbone
-under the same name would draft badly without any error.
+Several heads can share one backbone file. The reference has the file's hash: a different backbone
+would draft badly without any error.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class BackboneRef:
 
     @classmethod
     def to(cls, folder: Path) -> BackboneRef:
-        """A reference to a checkpoint folder as it is now."""
+        """A reference to a checkpoint folder."""
         return cls(folder.resolve().name, remembered_sha256(folder / WEIGHTS))
 
     def beside(self, folder: Path) -> Path:
-        """The backbone's folder, next to the head's; raises CheckpointError where there is none."""
+        """The backbone's folder, next to the head's. Raises CheckpointError if there is none."""
         place = folder.resolve().parent / self.folder
         if not place.is_dir():
-            raise CheckpointError(f"backbone.folder = {self.folder}: there is no folder {place}")
+            raise CheckpointError(f"backbone.folder = {self.folder}: no such folder {place}")
         if place == folder.resolve():
             raise CheckpointError(f"backbone.folder = {self.folder}: is this folder itself")
         return place
 
     def check(self, folder: Path) -> Path:
-        """`beside`, after comparing the weights; raises CheckpointError where they are others."""
+        """`beside`, with the hash checked. Raises CheckpointError if the weights differ."""
         place = self.beside(folder)
         file = place / WEIGHTS
         found = remembered_sha256(file) if file.is_file() else "no such file"
         if found != self.sha256:
             raise CheckpointError(
-                f"{file} is not the backbone this head was trained on: sha256 {found}, wanted "
+                f"{file} is not the backbone this head was trained on: sha256 {found}, expected "
                 f"{self.sha256}"
             )
         return place
@@ -58,7 +58,7 @@ class BackboneRef:
 
 
 def reference_in(raw: dict[str, Any]) -> BackboneRef | None:
-    """The reference a `config.json` holds; None for a checkpoint with its own backbone. Raises
+    """The reference in a `config.json`; None for a checkpoint with its own backbone. Raises
     CheckpointError.
     """
     found = raw.get("backbone")
@@ -69,6 +69,6 @@ def reference_in(raw: dict[str, Any]) -> BackboneRef | None:
     )
     if not (isinstance(folder, str) and _NAME.fullmatch(folder) and isinstance(digest, str)):
         raise CheckpointError(
-            f"backbone = {shown(found)}: must hold `folder`, a name without slashes, and `sha256`"
+            f"backbone = {shown(found)}: must have `folder` (a name without slashes) and `sha256`"
         )
     return BackboneRef(folder, digest)

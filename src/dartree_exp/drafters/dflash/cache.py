@@ -1,6 +1,4 @@
-"""Keys and values of the drafter's context: one row per committed token and layer, computed
-once.
-"""
+"""Keys and values of the drafter's context: one row per committed token and layer."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ Heads = Float[Tensor, "batch kv_heads rows head_dim"]
 
 
 class DraftCache:
-    """Per layer keys and values [batch, kv_heads, length, head_dim], in one buffer that grows by
+    """Keys and values per layer [batch, kv_heads, length, head_dim], in one buffer that grows by
     doubling.
 
-    Rows past `length` are scratch: a block's own keys and values are written there for the
-    attention of its round and are never counted, which is the crop of the published loop.
+    Rows past `length` are scratch: a block's keys and values are written there for the attention of
+    its round and not kept (the crop of the published loop).
     """
 
     def __init__(
@@ -51,7 +49,7 @@ class DraftCache:
     ) -> tuple[
         Float[Tensor, "batch kv_heads end head_dim"], Float[Tensor, "batch kv_heads end head_dim"]
     ]:
-        """Put new rows after `length`; returns all keys and values up to them."""
+        """Write new rows after `length`; returns all keys and values up to their end."""
         end = self.length + keys.shape[2]
         self._data[layer, 0, :, :, self.length : end] = keys
         self._data[layer, 1, :, :, self.length : end] = values

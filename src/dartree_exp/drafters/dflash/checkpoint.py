@@ -1,9 +1,8 @@
 """Reader and writer of drafter checkpoints: `config.json` and safetensors, nothing else.
 
 Layouts: z-lab DFlash and Domino; DeepSpec's DSpark and DFlash, which also store the target's
-embedding and lm_head; and a folder of ours with a head alone. One more addition of ours, absent
-from released files: a bool tensor `t2d` [V] with `draft_vocab_size` in `config.json` marks the
-target ids that the drafting softmax is restricted to.
+embedding and lm_head; and our own folder with only a head. Another addition of ours: a bool tensor
+`t2d` [V], with `draft_vocab_size` in `config.json`, marks the target ids in the drafting softmax.
 """
 
 from __future__ import annotations
@@ -56,11 +55,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A drafter as stored. vocab_ids: int64 [Vd], ascending, or None where drafting is not
-    restricted.
+    """A drafter as stored. vocab_ids: int64 [Vd], ascending; None: drafting is not restricted.
 
-    tables: the target's embedding and lm_head [V, H] by name, where the checkpoint has copies of
-    them.
+    tables: the checkpoint's copies of the target's embedding and lm_head [V, H] by name, if any.
     """
 
     config: DFlashConfig
@@ -83,9 +80,9 @@ def load_drafter(
     """A drafter ready for `target`, on its device. dtype: of backbone and head, None = the
     target's.
 
-    use_head: False leaves the correction head out, which gives plain DFlash with the same number of
-    drafts. Raises CheckpointError for a checkpoint that is incomplete, unknown in layout or made
-    for another target.
+    use_head: False: without the correction head, which is plain DFlash with the same number of
+    drafts. Raises CheckpointError for a checkpoint that is incomplete, has an unknown layout or was
+    trained for another target.
     """
     stored = read_checkpoint(
         folder, use_head=use_head, dtype=dtype or target.dtype, device=target.device
@@ -136,7 +133,7 @@ def read_checkpoint(
             key: tensors[prefix + key].to(device=device, dtype=dtype) for key in module.state_dict()
         }
         for key, value in state.items():
-            if non_finite(value) is not None:  # as stored it is finite
+            if non_finite(value) is not None:  # the stored value was finite
                 raise CheckpointError(
                     f"drafter {folder}: tensor {prefix + key} is too large for {value.dtype}"
                 )
@@ -161,16 +158,16 @@ def save_drafter(
     tables: tuple[Tensor, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a checkpoint folder; the weights file is put in place whole or not at all. dtype: None
-    keeps the modules'.
+    """Write a checkpoint folder; the weights file is written atomically. dtype: None keeps the
+    modules'.
 
-    A Markov head is written in DeepSpec's layout, as is anything with `tables`; the rest in
-    z-lab's. The head's sizes and the restriction are written into `config.json` whatever
-    `backbone.config` says about them.
+    A Markov head, or anything with `tables`, is written in DeepSpec's layout, the rest in z-lab's.
+    The head and the restriction in `config.json` are those given here, not those of
+    `backbone.config`.
 
-    vocab_ids: int64 [Vd], the target ids the drafting softmax is restricted to. tables: the
-    target's embedding and lm_head [V, H], which DeepSpec's own evaluator expects in the checkpoint;
-    not with a GRU head, which its layout does not have.
+    vocab_ids: int64 [Vd], the target ids in the drafting softmax. tables: the target's embedding
+    and lm_head [V, H], which DeepSpec's evaluator expects in the checkpoint; not with a GRU head,
+    which that layout does not have. Raises CheckpointError.
     """
     folder = Path(folder)
     sizes = None if head is None else head.config(confidence)
@@ -187,7 +184,7 @@ def save_drafter(
     tensors = parts.tensors() | (
         {} if tables is None else dict(zip((EMBED, LM_HEAD), tables, strict=True))
     )
-    # Cloned, since a tied target's tables are one tensor, which safetensors refuses to store twice.
+    # Cloned: the tables of a tied target are one tensor, and safetensors refuses shared memory.
     tensors = {
         key: value.detach().to("cpu", dtype).clone().contiguous() for key, value in tensors.items()
     }
@@ -207,18 +204,17 @@ def save_head(
     *,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a folder with a Markov head alone. backbone: the checkpoint folder, beside it, that the
-    head goes with.
+    """Write a folder with only a Markov head. backbone: the sibling folder with its backbone.
 
-    Raises CheckpointError where that is no sibling or the head does not fit it.
+    Raises CheckpointError if that is not a sibling or the head does not fit.
     """
     folder, place = Path(folder), Path(backbone)
     sizes = head.config(confidence)
     if not sizes.deepspec:
-        raise CheckpointError(f"drafter {folder}: a {sizes.kind} head has no folder of its own")
+        raise CheckpointError(f"drafter {folder}: a {sizes.kind} head cannot have its own folder")
     reference = BackboneRef.to(place)
     if folder.resolve().parent != place.resolve().parent:
-        raise CheckpointError(f"drafter {folder}: must lie beside its backbone {place}")
+        raise CheckpointError(f"drafter {folder}: must be next to its backbone {place}")
     stored = tensors_of(prefixed(head, confidence))
     tensors = {key: value.detach().to("cpu", dtype).contiguous() for key, value in stored.items()}
     fitting = fresh(replace(read_config(place), head=sizes))
@@ -231,7 +227,7 @@ def save_head(
 
 
 def _stored(folder: Path, config: DFlashConfig) -> tuple[dict[str, Tensor], list[Path]]:
-    """The checked tensors behind `config`, and the files they come from."""
+    """The checked tensors of a folder with its backbone's, and their files."""
     reference = reference_in(read_json(folder))
     files, tensors, parts = weight_files(folder), read_tensors(folder), fresh(config)
     if reference is None:

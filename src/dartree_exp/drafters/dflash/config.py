@@ -1,9 +1,9 @@
-"""What a DFlash-family `config.json` says, checked once and kept in one dataclass (torch-free).
+"""The checked `config.json` of the DFlash family. Does not import torch.
 
-Two released layouts, both a Qwen3 configuration with additions. z-lab DFlash and Domino:
+There are two released layouts, both a Qwen3 configuration with additions. z-lab DFlash and Domino:
 `block_size`, `num_target_layers` and a `dflash_config` section. DeepSpec's DSpark and DFlash:
-everything at the top level. A third is ours: a folder with a head alone, which names the folder of
-its backbone (`backbone_ref.py`).
+everything at the top level. Our own addition: a folder with only a head, whose `config.json` has
+the name of the backbone's folder (`backbone_ref.py`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ from dartree_exp.records.reading import UnreadableError, read_object
 class DFlashConfig:
     """Shape and conventions of one drafter.
 
-    `shift_label` is the slot layout: true = anchor-first (slot k predicts root + k + 1,
-    `block_size` drafts), false = fill-in (slot k predicts root + k, slot 0 unused, `block_size` - 1
-    drafts). `layout` says whose `config.json` it is: `DFlashDraftModel` (also Domino) or
-    `Qwen3DSparkModel`. `draft_vocab_size` is the number of target ids the drafting softmax is
-    restricted to, None = all of them.
+    `shift_label`: the slot layout, true = anchor-first (slot k predicts root + k + 1, `block_size`
+    drafts), false = fill-in (slot k predicts root + k, slot 0 unused, `block_size` - 1 drafts).
+    `layout`: the released layout, `DFlashDraftModel` (also Domino) or `Qwen3DSparkModel`.
+    `draft_vocab_size`: number of target ids in the drafting softmax, None = all.
     """
 
     hidden_size: int
@@ -86,16 +85,16 @@ class DFlashConfig:
                 f"num_key_value_heads = {self.num_key_value_heads}"
             )
         if self.head_dim % 2:
-            raise CheckpointError(f"head_dim = {self.head_dim}: rotary positions need an even one")
+            raise CheckpointError(f"head_dim = {self.head_dim}: must be even (rotary positions)")
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise CheckpointError(
-                f"mask_token_id = {shown(self.mask_token_id)}: must lie in 0..vocab_size-1 = "
+                f"mask_token_id = {shown(self.mask_token_id)}: must be in 0..vocab_size-1 = "
                 f"0..{self.vocab_size - 1}"
             )
         last = self.num_target_layers - 1
         if not self.target_layer_ids or not all(-1 <= i < last for i in self.target_layer_ids):
-            # The output of the last decoder layer is refused: libraries hand it out normed, hooks
-            # hand it out raw.
+            # The last layer is refused: its output is normed in the library's list of hidden
+            # states, but not in a hook.
             raise CheckpointError(
                 f"target_layer_ids = {shown(list(self.target_layer_ids))}: at least one id, each "
                 f"in -1..{last - 1} "
@@ -105,11 +104,11 @@ class DFlashConfig:
         prefix = 0 if self.head is None else self.head.pure_draft_prefix_len
         if not 0 <= prefix <= self.num_drafts:
             raise CheckpointError(
-                f"pure_draft_prefix_len = {prefix}: must lie in 0..{self.num_drafts}"
+                f"pure_draft_prefix_len = {prefix}: must be in 0..{self.num_drafts}"
             )
         if self.draft_vocab_size is not None and not 1 <= self.draft_vocab_size <= self.vocab_size:
             raise CheckpointError(
-                f"draft_vocab_size = {self.draft_vocab_size}: must lie in 1..{self.vocab_size}"
+                f"draft_vocab_size = {self.draft_vocab_size}: must be in 1..{self.vocab_size}"
             )
 
     @property
@@ -119,9 +118,7 @@ class DFlashConfig:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> DFlashConfig:
-        """Parse a `config.json`; raises `CheckpointError` for anything missing, unknown or not
-        supported.
-        """
+        """Parse a `config.json`. Raises CheckpointError for missing or unsupported values."""
         architecture = next(iter(texts(raw, "architectures")), None)
         if architecture not in ARCHITECTURES:
             raise CheckpointError(
@@ -151,7 +148,7 @@ class DFlashConfig:
             ("hidden_size", hidden),
             ("num_attention_heads", heads),
         ):
-            check_size(key, size)  # they are computed with below
+            check_size(key, size)  # before they are used in computations
         ids = get("target_layer_ids")
         head = read_head(projector, get, need)
         return cls(
@@ -181,16 +178,13 @@ class DFlashConfig:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The `config.json` of the released layout, the slot layout under every name that the
-        layout has for it.
-        """
+        """The `config.json` of the released layout, with the slot layout under all its keys."""
         own: dict[str, Any] = {
             "mask_token_id": self.mask_token_id,
             "target_layer_ids": list(self.target_layer_ids),
         }
         if self.layout == DEEPSPEC:
-            # `num_anchors` is read by DeepSpec's model class alone, and matters to its trainer
-            # alone; this is its default.
+            # DeepSpec's model class requires `num_anchors`; only its trainer uses the value.
             own |= {"num_anchors": 512, "markov_rank": 0, "enable_confidence_head": False}
             own |= self.head.to_json() if self.head is not None else {}
         else:
@@ -225,11 +219,9 @@ class DFlashConfig:
 
 
 def read_config(folder: Path) -> DFlashConfig:
-    """The `config.json` of a checkpoint folder; raises `CheckpointError` naming the folder and the
-    reason.
+    """The `config.json` of a checkpoint folder. Raises CheckpointError with the folder and reason.
 
-    For a folder with a head alone: its backbone's configuration with this head in place of the
-    backbone's own.
+    For a folder with only a head: the backbone's configuration with this head.
     """
     raw = read_json(folder)
     try:
@@ -237,9 +229,9 @@ def read_config(folder: Path) -> DFlashConfig:
         if reference is None:
             return DFlashConfig.from_json(raw)
         head, place = _head_alone(raw), reference.beside(folder)
-        if reference_in(read_json(place)) is not None:  # a chain of such folders might be a circle
+        if reference_in(read_json(place)) is not None:  # references could form a circle
             raise CheckpointError(
-                f"backbone.folder = {reference.folder}: has a head alone, not a backbone"
+                f"backbone.folder = {reference.folder}: has only a head, not a backbone"
             )
         return replace(read_config(place), head=head)
     except CheckpointError as error:
@@ -247,7 +239,7 @@ def read_config(folder: Path) -> DFlashConfig:
 
 
 def read_json(folder: Path) -> dict[str, Any]:
-    """The `config.json` of a checkpoint folder as it is. Raises CheckpointError."""
+    """The unchecked `config.json` of a checkpoint folder. Raises CheckpointError."""
     try:
         return read_object(folder / "config.json")
     except UnreadableError as error:

@@ -1,4 +1,4 @@
-"""What a checkpoint consists of: modules, the names and shapes of their tensors."""
+"""The contents of a checkpoint: modules, and the names and shapes of their tensors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tensors_of(parts: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
 
 
 def fresh(config: DFlashConfig) -> Parts:
-    """The modules of a config, without memory for their weights."""
+    """The modules of a config on the meta device, without memory for their weights."""
     with torch.device("meta"):
         backbone = DFlashBackbone(config)
         head = make_head(config.head, config.hidden_size, config.vocab_size)
@@ -63,7 +63,7 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 
 
 def whole(config: DFlashConfig, parts: Parts, *, tables: bool) -> dict[str, torch.Size]:
-    """What a folder with a backbone must hold."""
+    """The tensors that a folder with a backbone must have: {name: shape}."""
     shapes = shapes_of(parts.tensors())
     if tables:
         shapes |= dict.fromkeys(

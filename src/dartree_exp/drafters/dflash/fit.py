@@ -1,4 +1,4 @@
-"""Does a drafter checkpoint belong to this target? Asked before anything is decoded."""
+"""Checks that a drafter checkpoint fits the target, before anything is decoded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dartree_exp.drafters.dflash.config import CheckpointError, DFlashConfig
 if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
 
-_ROUNDING = 0.2  # of the norm: room for a quantised target; unrelated tables differ by 1.4
+_ROUNDING = 0.2  # allowed relative difference, for a quantised target; unrelated tables: 1.4
 
 
 def check_fit(config: DFlashConfig, target: Target) -> None:
-    """Raises `CheckpointError` naming key, value and what the target allows."""
+    """Raise CheckpointError with the key, its value and what the target allows."""
     rows, hidden = target.embed_weight.shape
     wrong = [
         (f"hidden_size = {config.hidden_size}", f"{hidden}", config.hidden_size == hidden),
@@ -41,10 +41,9 @@ def check_fit(config: DFlashConfig, target: Target) -> None:
 
 
 def check_tables(stored: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """Raises `CheckpointError` where a checkpoint's copies of the target's tables are another
-    target's.
+    """Raise CheckpointError if a checkpoint's embedding or lm_head is not the target's.
 
-    256 rows spread over the vocabulary are compared; the target's own tables are then used.
+    Compares 256 rows spread over the vocabulary. The copies are not used for drafting.
     """
     for name, copy in stored.items():
         rows = torch.linspace(0, len(copy) - 1, 256).long()

@@ -1,5 +1,5 @@
-"""What released `config.json` files say in several ways: whose they are, their slots, their rotary
-base; and what is not supported (torch-free).
+"""Keys that differ between released `config.json` files: slot layout and rotary base; and variants
+that are not supported. Does not import torch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ARCHITECTURES = (DFLASH, "DominoDraftModel", DEEPSPEC)
 
 
 def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> list[int]:
-    """DFlash's rule where a config names no layers: the middle one for a one-layer drafter, else
-    evenly spaced from layer 1 to layer L - 3, rounded half to even.
+    """DFlash's default target layers: the middle one for a one-layer drafter, else evenly spaced
+    from layer 1 to layer L - 3, rounded half to even.
     """
     if num_draft_layers == 1:
         return [num_target_layers // 2]
@@ -30,8 +30,8 @@ def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> l
 
 
 def slot_layout(raw: dict[str, Any], own: dict[str, Any], projector: Any) -> bool:
-    """True for anchor-first, false for fill-in. A wrong guess here costs nearly all acceptance
-    without any error.
+    """True for anchor-first, false for fill-in. A wrong layout costs nearly all acceptance without
+    any error. Raises CheckpointError.
     """
     found = {
         key: place[key]
@@ -45,22 +45,21 @@ def slot_layout(raw: dict[str, Any], own: dict[str, Any], projector: Any) -> boo
     if values:
         return values.pop()
     if projector is None and own and raw["architectures"][0] == DFLASH:
-        return False  # z-lab's DFlash defines its blocks so and has no key for it.
+        return False  # z-lab's DFlash has no key for the layout; it is fill-in.
     if raw["architectures"][0] == DEEPSPEC and raw.get("num_anchors") is not None and not own:
-        # So do DeepSpec's DSpark and "DFlash", told by a key that only DeepSpec writes; others use
-        # the name for both.
+        # DeepSpec's DSpark and "DFlash" are anchor-first. Only DeepSpec writes `num_anchors`;
+        # others use the architecture's name for both layouts.
         return True
     raise CheckpointError(
         "slot layout unknown: config.json has neither sample_from_anchor nor "
-        "dflash_config.shift_label "
-        "(true: slot k predicts root + k + 1; false: slot k predicts root + k); it is never "
-        "guessed, add the key"
+        "dflash_config.shift_label; add one "
+        "(true: slot k predicts root + k + 1; false: slot k predicts root + k)"
     )
 
 
 def rope_theta(raw: dict[str, Any]) -> float:
-    """Rotary base from `rope_theta` (transformers 4) or `rope_parameters` (transformers 5); plain
-    rotary only.
+    """Rotary base from `rope_theta` (transformers 4) or `rope_parameters` (transformers 5). Raises
+    CheckpointError, also for scaled rotary embeddings.
     """
     parameters = section(raw, "rope_parameters")
     for name, spec in (
@@ -79,7 +78,7 @@ def rope_theta(raw: dict[str, Any]) -> float:
 
 
 def refuse_unsupported(raw: dict[str, Any], own: dict[str, Any]) -> None:
-    """Variants that would load and draft wrongly are refused."""
+    """Raise CheckpointError for variants that would load but draft wrongly."""
     kinds = set(texts(raw, "layer_types") or ["full_attention"])
     if kinds != {"full_attention"}:
         raise CheckpointError(
@@ -90,7 +89,7 @@ def refuse_unsupported(raw: dict[str, Any], own: dict[str, Any]) -> None:
     if raw.get("hidden_act", "silu") != "silu":
         raise CheckpointError(f"hidden_act = {shown(raw['hidden_act'])}: only 'silu' is supported")
     if raw.get("quantization_config"):
-        raise CheckpointError("quantization_config: quantised weights are not read")
+        raise CheckpointError("quantization_config: quantised weights are not supported")
     for name in ("use_bias_gate", "use_bias_norm"):
         if own.get(name):
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""The drafter that the settings ask for: a checkpoint, or weights made from a seed."""
+"""The configured drafter: a checkpoint, or random weights from a seed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 
 
 def load(settings: DrafterSettings, target: Target) -> DFlashDrafter:
-    """Raises ConfigError for settings that cannot work together, CheckpointError for a checkpoint
-    that is incomplete, unknown in slot layout, or made for another target.
+    """Raises ConfigError for conflicting settings, CheckpointError for a checkpoint that is
+    incomplete, has an unknown slot layout, or was trained for another target.
     """
     if settings.num_drafts is not None:
         raise ConfigError(
-            f"drafter.num_drafts = {settings.num_drafts}: only scripted drafters take it; "
-            "allowed: null"
+            f"drafter.num_drafts = {settings.num_drafts}: only for scripted drafters; allowed: null"
         )
     if settings.path is None:
         raise ConfigError(
-            f"drafter.path = null: model {target.name} names no {settings.name} drafter; give "
+            f"drafter.path = null: model {target.name} has no {settings.name} drafter; set "
             "drafter.path=<folder>"
         )
     if settings.path == SEEDED:

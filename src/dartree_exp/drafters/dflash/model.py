@@ -1,6 +1,6 @@
-"""The DFlash draft backbone (arXiv 2602.06036): a few decoder layers that read the target's hidden
-states as context and fill a whole block of tokens in one pass. Parameter names are those of the
-released checkpoints.
+"""The DFlash draft backbone (arXiv 2602.06036): a few decoder layers that take the target's hidden
+states as context and fill a block of tokens in one pass. Parameter names are those of the released
+checkpoints.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ Mask = Float[Tensor, "#batch 1 Q C+Q"]  # additive, in the dtype of the block
 
 
 class DFlashBackbone(nn.Module):
-    """Block-parallel drafter without embedding and vocabulary head: it borrows both from the
-    target.
-    """
+    """Block-parallel drafter that uses the target's embedding and vocabulary head."""
 
     def __init__(self, config: DFlashConfig) -> None:
         super().__init__()
@@ -60,14 +58,15 @@ class DFlashBackbone(nn.Module):
         """Final-normed hidden states of the block slots.
 
         features: the target's tapped hidden states of the C new context tokens, layers
-        concatenated. block_embeds: embeddings of root and mask tokens; in training many blocks,
-        concatenated. Positions are absolute. mask: over keys [context; all blocks]; None lets every
-        slot see all context and the whole block. Not together with a cache. cache: context of
-        earlier calls; the C new rows are appended to it, the block's are not kept.
+        concatenated. block_embeds: embeddings of root and mask tokens; in training, several blocks
+        concatenated. Positions are absolute. mask: over keys [context; all blocks], not allowed
+        with a cache; None: every slot sees all context and the whole block. cache: context of
+        earlier calls; the C new rows are appended, the block's are not kept. Raises ValueError for
+        mask and cache together.
         """
         if mask is not None and cache is not None:
             raise ValueError(
-                "mask and cache: give one of them; a cached call is always one unmasked block"
+                "mask and cache: only one is allowed; a cached call is always one unmasked block"
             )
         context = self.hidden_norm(self.fc(features))
         rotary = rotary_table(
@@ -84,7 +83,7 @@ class DFlashBackbone(nn.Module):
 
 
 class DFlashLayer(nn.Module):
-    """One decoder layer; only the block goes through its residual stream, the context enters as
+    """One decoder layer: only the block passes through its residual stream; the context is used as
     keys and values.
     """
 
@@ -103,7 +102,7 @@ class DFlashLayer(nn.Module):
         mask: Mask | None,
         cache: DraftCache | None,
     ) -> Slots:
-        # The context skips input_layernorm: it was normed once, by hidden_norm, for all layers.
+        # The context skips input_layernorm: hidden_norm normed it once for all layers.
         x = x + self.self_attn(self.input_layernorm(x), context, rotary, mask, cache)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -163,7 +162,7 @@ class SwiGLU(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight; statistics in float32 at least, whatever the dtype of x."""
+    """x / rms(x) * weight, with statistics in at least float32."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -179,8 +178,8 @@ def rotary_table(
 ) -> Rotary:
     """cos and sin of the positions, in `dtype`.
 
-    Angles are float32 at least; no buffer holds the frequencies, since `module.to(bfloat16)` would
-    round a buffer.
+    Angles are at least float32. Frequencies are not kept in a buffer, since `module.to(bfloat16)`
+    would round it.
     """
     wide = torch.promote_types(dtype, torch.float32)
     steps = (

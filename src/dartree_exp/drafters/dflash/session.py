@@ -1,6 +1,4 @@
-"""A trained drafter at work: backbone and head bound to the target's embedding and vocabulary
-head.
-"""
+"""Drafting with a trained drafter, bound to the target's embedding and vocabulary head."""
 
 from __future__ import annotations
 
@@ -31,9 +29,9 @@ class DFlashDrafter(BlockDrafter):
 
     See `interfaces.Drafter`.
 
-    vocab_ids: int64 [Vd], ascending target ids the drafting softmax is restricted to; None = the
-    whole vocabulary. Backbone and head may live in another dtype than the target; logits are
-    computed in the target's. Raises CheckpointError where the checkpoint does not fit the target.
+    vocab_ids: int64 [Vd], ascending target ids in the drafting softmax; None = the whole
+    vocabulary. Backbone and head may have another dtype than the target; logits are computed in the
+    target's. Raises CheckpointError if the checkpoint does not fit the target.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class DFlashDrafter(BlockDrafter):
         self._block = self._embed[[config.mask_token_id] * config.block_size].to(
             backbone.fc.weight.dtype
         )
-        # Rows of the restricted vocabulary are copied once; every round then reads only those.
+        # Rows of the restricted vocabulary are copied once, so each round reads only those.
         self.lm_head = (
             target.lm_head_weight
             if self.vocab_ids is None
@@ -79,7 +77,7 @@ class DFlashDrafter(BlockDrafter):
 
     @cached_property
     def weights_sha256(self) -> str | None:
-        """Hex digest of the weight files, in order; None for modules that came from no file."""
+        """Hex digest of the weight files, in order; None for modules without files."""
         if not self._weight_files:
             return None
         return digest_of_files(self._weight_files)
@@ -89,9 +87,7 @@ class DFlashDrafter(BlockDrafter):
 
 
 class DFlashSession:
-    """Drafting of one prompt: the draft cache holds keys and values of every committed token before
-    the root.
-    """
+    """Drafting of one prompt. The draft cache has keys and values of all tokens before the root."""
 
     def __init__(self, drafter: DFlashDrafter) -> None:
         self._drafter = drafter
@@ -104,14 +100,12 @@ class DFlashSession:
             got = "none" if features is None else features.shape[0]
             raise ValueError(
                 f"drafter {drafter.name}: features of {start - self.cache.length} tokens are "
-                "needed to reach position "
-                f"{start}, got {got}"
+                f"needed to reach position {start}, got {got}"
             )
         if start + config.block_size > config.max_position_embeddings:
             raise ValueError(
                 f"drafter {drafter.name}: a block at position {start} passes "
-                "max_position_embeddings = "
-                f"{config.max_position_embeddings}"
+                f"max_position_embeddings = {config.max_position_embeddings}"
             )
         embeds = drafter.block_embeds(root)
         positions = torch.arange(
@@ -125,8 +119,6 @@ class DFlashSession:
             positions[:, split:],
             cache=self.cache,
         )[0]
-        hidden = hidden[
-            config.block_size - config.num_drafts :
-        ]  # The fill-in layout has no use for the root's slot.
+        hidden = hidden[config.block_size - config.num_drafts :]  # fill-in: without the root's slot
         logits = F.linear(hidden.to(drafter.lm_head.dtype), drafter.lm_head).float()
         return Block(hidden, logits, drafter.vocab_ids)

@@ -1,8 +1,7 @@
-"""A tiny drafter for the toy target: the real backbone and heads with weights drawn from a seed,
-not trained.
+"""A tiny untrained drafter for the toy target: the real backbone and heads with random weights.
 
-So every method runs without a download. Its drafts are nearly always wrong: times and acceptance on
-it mean nothing.
+Every method runs with it without a download. Its drafts are nearly always wrong, so its times and
+acceptance mean nothing.
 """
 
 from __future__ import annotations
@@ -37,11 +36,10 @@ class _Sizes:
 
 
 def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafter:
-    """A drafter with 6 drafts a block; its head is `head`, `none` or the name of a head;
-    heads that may have a confidence head do.
+    """A drafter with 6 drafts per block. head: `none` or the name of a head, with a confidence head
+    if that kind may have one.
 
-    The backbone's weights depend on the seed alone, so that a change of the head changes nothing
-    else.
+    The backbone's weights depend only on the seed, not on the head.
     """
     sizes = None if head == NO_HEAD else fresh(head, _Sizes())
     config = DFlashConfig(
@@ -72,9 +70,7 @@ def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafte
 
 @torch.no_grad()
 def _fill(module: nn.Module, seed: int) -> None:
-    """Norms 1, everything else normal(0, 1 / fan-in), drawn in the order of the parameters'
-    names.
-    """
+    """Norm weights are 1, all others normal(0, 1 / fan-in), drawn in the order of their names."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in sorted(module.named_parameters()):
         if "norm" in name:

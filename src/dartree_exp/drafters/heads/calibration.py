@@ -1,7 +1,6 @@
-"""The temperatures of a confidence head, one a depth: a small JSON file beside its weights.
+"""The temperatures of a confidence head, one per depth: a small JSON file next to its weights.
 
-`training/calibrate.py` fits them and writes them where it is told; loading a drafter reads them
-where they exist.
+`training/calibrate.py` fits and writes them; loading a drafter reads them if they exist.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from dartree_exp.records.reading import UnreadableError, read_object
 
 
 def read_temperatures(folder: Path, depths: int) -> Float32[Tensor, " D"] | None:
-    """One per depth, or None for a folder without the file. Raises CheckpointError for a stale
-    or damaged one.
+    """One per depth, or None if there is no file. Raises CheckpointError if it is stale or
+    damaged.
     """
     path = folder / CALIBRATION
     if not path.exists():
@@ -43,16 +42,14 @@ def read_temperatures(folder: Path, depths: int) -> Float32[Tensor, " D"] | None
     temperatures = torch.tensor(
         [positive("temperatures", value) for value in values], dtype=torch.float32
     )
-    if not bool(
-        (temperatures > 0).all() and temperatures.isfinite().all()
-    ):  # after rounding to float32
+    if not bool((temperatures > 0).all() and temperatures.isfinite().all()):  # float32 rounds
         raise CheckpointError(
             f"drafter {folder}: {CALIBRATION}: temperatures must be {depths} positive numbers"
         )
     if stored.get("weights_sha256") != digest:
         raise CheckpointError(
-            f"drafter {folder}: {CALIBRATION} was made for other weights; remove it (and calibrate "
-            "again)"
+            f"drafter {folder}: {CALIBRATION} was made for other weights; remove it or calibrate "
+            "again"
         )
     return temperatures
 
@@ -60,11 +57,10 @@ def read_temperatures(folder: Path, depths: int) -> Float32[Tensor, " D"] | None
 def write_temperatures(
     path: Path, folder: Path, temperatures: list[float], report: dict[str, Any]
 ) -> None:
-    """Write the temperatures of the drafter in `folder` to a file. report: how they were fitted and
-    what they changed.
+    """Write the temperatures of the drafter in `folder` to a file. report: further keys about the
+    fit.
 
-    Loading the drafter reads them once the file is `calibration.json` in its folder. Raises
-    RecordError.
+    Loading the drafter reads `calibration.json` in its folder. Raises RecordError.
     """
     write_json(
         path,

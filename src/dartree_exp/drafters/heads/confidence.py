@@ -1,5 +1,5 @@
-"""DSpark's confidence head (arXiv 2607.05147): how likely a draft is accepted, given that all
-before it were.
+"""DSpark's confidence head (arXiv 2607.05147): the probability that a draft is accepted, given that
+all drafts before it were.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dartree_exp.drafters.heads.head import Head
 
 
 class ConfidenceHead(nn.Module):
-    """logit = proj [h ; W1[x]], h the hidden state of the draft's slot, x the token before it; or
-    proj h (rank 0).
+    """logit = proj [h ; W1[x]] with h the hidden state of the draft's slot and x the token before
+    it, or proj h (rank 0).
 
-    W1 is the Markov head's: call `bind` before use where rank > 0.
+    W1 belongs to the Markov head: call `bind` before use if rank > 0.
     """
 
     key_prefix = "confidence_head."
@@ -28,23 +28,19 @@ class ConfidenceHead(nn.Module):
         super().__init__()
         self.rank = rank
         self.proj = nn.Linear(hidden_size + rank, 1)
-        # Plain attributes: W1 belongs to the Markov head, temperatures to a file of their own.
+        # Not in the state dict: W1 belongs to the Markov head, temperatures have their own file.
         self._tokens: tuple[Tensor, ...] = ()
-        self.temperatures: Tensor | None = (
-            None  # float32 [D], see `training/calibrate.py`; None: as trained
-        )
+        self.temperatures: Tensor | None = None  # float32 [D] (`training/calibrate.py`)
 
     def bind(self, head: Any) -> ConfidenceHead:
-        """Read W1 of `head`; returns self."""
+        """Use W1 of `head`; returns self."""
         self._tokens = (head.markov_w1.weight,)
         return self
 
     def forward(
         self, hidden: Float[Tensor, "*slots H"], previous: Int64[Tensor, "*slots"]
     ) -> Float[Tensor, "*slots"]:
-        """Logits for the slots' hidden states and the ids of the tokens before; no gradient reaches
-        either.
-        """
+        """Logits for hidden states of slots and the preceding ids; no gradient flows to either."""
         hidden = hidden.detach().to(self.proj.weight.dtype)
         if self.rank:
             if not self._tokens:
@@ -58,7 +54,7 @@ class ConfidenceHead(nn.Module):
         previous: Int64[Tensor, "*drafts"],
         depth: Int64[Tensor, "*drafts"],
     ) -> Float32[Tensor, "*drafts"]:
-        """Of drafts at `depth`, calibrated if it can be."""
+        """Acceptance probability of drafts at `depth`, calibrated if there are temperatures."""
         logits = self(hidden, previous).float()
         if self.temperatures is not None:
             logits = logits / self.temperatures.to(logits.device)[depth - 1]
@@ -66,16 +62,14 @@ class ConfidenceHead(nn.Module):
 
 
 def make_confidence(config: HeadConfig | None, hidden_size: int) -> ConfidenceHead | None:
-    """The confidence head a config asks for, freshly initialised."""
+    """The confidence head of a config, newly initialised, or None."""
     if config is None or config.confidence_rank is None:
         return None
     return ConfidenceHead(hidden_size, config.confidence_rank)
 
 
 def bind_confidence(confidence: ConfidenceHead | None, head: Head | None) -> ConfidenceHead | None:
-    """`confidence`, reading W1 of `head`, which is the Markov head it was stored or is trained
-    with.
-    """
+    """`confidence`, bound to W1 of `head`, the Markov head it is stored or trained with."""
     if confidence is not None and head is not None:
         confidence.bind(head)
     return confidence

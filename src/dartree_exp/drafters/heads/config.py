@@ -1,7 +1,7 @@
-"""Which correction head a checkpoint has, and its sizes (torch-free).
+"""The correction head of a checkpoint and its sizes. Does not import torch.
 
-Domino writes them into `dflash_config`; DeepSpec's DSpark at the top level of `config.json`;
-SpecForge's DSpark into `dflash_config` again.
+Domino and SpecForge's DSpark have them in `dflash_config`, DeepSpec's DSpark at the top level of
+`config.json`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Need = Callable[[str], Any]
 
 
 class HeadSizes(Protocol):
-    """What training says about sizes; a head reads those that it has."""
+    """The sizes in a training's settings; each head reads its own."""
 
     @property
     def rank(self) -> int: ...  # of the GRU head's output
@@ -32,9 +32,9 @@ class HeadSizes(Protocol):
 
 
 class HeadConfig(ABC):
-    """The sizes of a head, as `config.json` has them.
+    """The sizes of a head, as in `config.json`.
 
-    deepspec: they stand at the top level, which is DeepSpec's layout, not in `dflash_config`.
+    deepspec: they are at the top level (DeepSpec's layout), not in `dflash_config`.
     """
 
     kind: str  # name of its spec
@@ -44,14 +44,14 @@ class HeadConfig(ABC):
     @classmethod
     @abstractmethod
     def read(cls, projector: str | None, get: Get, need: Need) -> Self | None:
-        """The sizes of a `config.json`; None where it has no head. get, need: look a key up, `need`
-        refusing its absence. Raises CheckpointError.
+        """The sizes in a `config.json`; None if it has no head. get, need: look up a key; `need`
+        raises if it is missing. Raises CheckpointError.
         """
 
     @classmethod
     @abstractmethod
     def fresh(cls, kind: str, sizes: HeadSizes) -> Self:
-        """The sizes of a head to be trained."""
+        """The sizes of a new head, for training."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class HeadConfig(ABC):
 
     @property
     def confidence_rank(self) -> int | None:
-        """Width of what its confidence head reads of the token before; None: it has none."""
+        """Width of the confidence head's input from the previous token; None: no such head."""
         return None
 
 
@@ -76,7 +76,7 @@ class GRUHeadConfig(HeadConfig):
 
     def __post_init__(self) -> None:
         if not (self.emb_dim and self.gru_hidden_dim):
-            raise CheckpointError("emb_dim and gru_hidden_dim: a domino head needs both")
+            raise CheckpointError("emb_dim, gru_hidden_dim: a domino head needs both")
         check_size("emb_dim", self.emb_dim)
         check_size("gru_hidden_dim", self.gru_hidden_dim)
         check_integer("pure_draft_prefix_len", self.pure_draft_prefix_len)
@@ -96,10 +96,10 @@ class GRUHeadConfig(HeadConfig):
 
 @dataclass(frozen=True)
 class MarkovHeadConfig(HeadConfig):
-    """DSpark: r = `markov_rank`; every slot is corrected, the first included.
+    """DSpark: r = `markov_rank`; every slot is corrected, including the first.
 
-    The confidence head is part of it: absent, reading the slot's hidden state alone, or that and W1
-    of the token before.
+    The confidence head belongs to it: absent, reading only the slot's hidden state, or also W1 of
+    the previous token.
     """
 
     markov_rank: int
@@ -133,11 +133,11 @@ class MarkovHeadConfig(HeadConfig):
         if projector and not rank:
             raise CheckpointError(f"markov_rank = {shown(rank)}: must be at least 1")
         confident = flag("enable_confidence_head", get("enable_confidence_head"))
-        if rank is None or rank == 0:  # DeepSpec's "DFlash" is its DSpark model without the head
+        if rank is None or rank == 0:  # DeepSpec's "DFlash" is its DSpark model without a head
             if confident:
                 raise CheckpointError(
-                    "enable_confidence_head = true: without a Markov head (markov_rank 0) not "
-                    "supported"
+                    "enable_confidence_head = true: not supported without a Markov head "
+                    "(markov_rank = 0)"
                 )
             return None
         key = "confidence_head_with_markov"
@@ -146,7 +146,7 @@ class MarkovHeadConfig(HeadConfig):
 
     @classmethod
     def fresh(cls, kind: str, sizes: HeadSizes) -> Self:
-        """With a confidence head that reads the token before."""
+        """With a confidence head that reads the previous token."""
         released = HEADS[kind].released
         assert released is not None
         return cls(sizes.markov_rank, released, True, True)
@@ -156,13 +156,13 @@ class MarkovHeadConfig(HeadConfig):
 
 
 def fresh(kind: str, sizes: HeadSizes) -> HeadConfig:
-    """The sizes of a head of this kind to be trained."""
+    """The sizes of a new head of this kind, for training."""
     made: HeadConfig = HEADS[kind].load_config().fresh(kind, sizes)
     return made
 
 
 def read_head(projector: Any, get: Get, need: Need) -> HeadConfig | None:
-    """The head of a config. get, need: look a key up, `need` refusing its absence. Raises
+    """The head of a config. get, need: look up a key; `need` raises if it is missing. Raises
     CheckpointError.
     """
     for spec in HEADS.values():
@@ -176,9 +176,7 @@ def read_head(projector: Any, get: Get, need: Need) -> HeadConfig | None:
 
 
 def wrong_head(found: HeadConfig | None, asked: str) -> str | None:
-    """What is wrong with asking a checkpoint for the head `asked` (a kind, or none); None:
-    nothing.
-    """
+    """Why a checkpoint cannot be used with the head `asked` (a kind, or none); None if it can."""
     if asked == NO_HEAD or (found is not None and found.kind == asked):
         return None
     if found is None:

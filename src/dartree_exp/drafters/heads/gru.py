@@ -32,15 +32,15 @@ class PrefixGRU(nn.Module):
             nn.init.uniform_(weight, -(width**-0.5), width**-0.5)
 
     def read(self, inputs: Float[Tensor, "*tokens H"]) -> Float[Tensor, "*tokens gates"]:
-        """Input part of the three gates; it needs no state, so whole blocks go at once."""
+        """Input part of the three gates; needs no state, so it takes whole blocks at once."""
         return F.linear(inputs, self.weight_ih_l0)
 
     def step(
         self, read: Float[Tensor, "N gates"], state: Float[Tensor, "N G"]
     ) -> Float[Tensor, "N G"]:
-        """Next state from what `read` gives and the state."""
-        # Few calls: both sigmoid gates in one, splits, fused multiply-adds. A depth of a draft tree
-        # has a dozen rows, so that on a CPU call overhead is half of this function.
+        """Next state. read: from `read`."""
+        # Few calls (both sigmoid gates in one, splits, fused multiply-adds): a depth has a dozen
+        # rows, so call overhead is half of this function's time on a CPU.
         width = state.shape[-1]
         read_gates, read_new = read.split([2 * width, width], dim=-1)
         gates, new = F.linear(state, self.weight_hh_l0).split([2 * width, width], dim=-1)
@@ -59,10 +59,10 @@ class GRUTables:
 
 
 class GRUHead(Head):
-    """correction = W2 silu(W1 [z ; s]), z the slot's hidden, s a GRU over the path.
+    """correction = W2 silu(W1 [z ; s]) with z the slot's hidden state and s a GRU over the path.
 
-    W1 is used in two parts, W1 [z ; s] = W1z z + W1s s, so that the slot part is one product per
-    round. The GRU reads rows of the target's embedding table: call `bind` first.
+    W1 [z ; s] = W1z z + W1s s, so the slot part is one product per round. The GRU reads rows of the
+    target's embedding table: call `bind` first.
     """
 
     key_prefix = ""
@@ -87,8 +87,7 @@ class GRUHead(Head):
             nn.SiLU(),
             nn.Linear(emb_dim, vocab_size, bias=False),
         )
-        # Plain attributes, so that what belongs to the target is neither a parameter nor in the
-        # state dict.
+        # Plain attributes: the target's tensors are neither parameters nor in the state dict.
         self._embed: tuple[Tensor, ...] = ()
         self._table: tuple[Tensor, Tensor] | None = None
         self._tabulated: frozenset[int] = frozenset()
@@ -114,13 +113,12 @@ class GRUHead(Head):
     def bind(
         self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
     ) -> Self:
-        """Use the target's embedding table; returns self. Bind again after the head's weights
-        changed.
+        """Use the target's embedding table; returns self. Bind again after a change of the weights.
 
-        vocab_ids: the only ids that `advance` will be given. W_ih times their
-        embeddings is then tabulated ([Vd, 3G]), since on one CPU core that product is two thirds of
-        a depth's GRU step (0.3 of 0.5 ms, 12 nodes). A whole vocabulary is not tabulated: 0.9 GB on
-        Qwen3-8B, where a GPU does not notice the product.
+        vocab_ids: the only ids that `advance` will get. The products of W_ih with their embeddings
+        are then computed once ([Vd, 3G]): on one CPU core they take two thirds of a GRU step (0.3
+        of 0.5 ms, 12 nodes). For a whole vocabulary the table would take too much memory (0.9 GB
+        on Qwen3-8B), and the product costs little on a GPU.
         """
         self._embed, self._table, self._tabulated, self._drafted = (
             (embed_weight,),
@@ -129,11 +127,10 @@ class GRUHead(Head):
             None,
         )
         if vocab_ids is not None:
-            # In float32: a table is worth its exactness, and bfloat16 products are slow on CPUs
-            # without AMX.
+            # In float32: more exact, and bfloat16 products are slow on CPUs without AMX.
             wide = torch.promote_types(self.output.dtype, torch.float32)
             rows = F.linear(embed_weight[vocab_ids].to(wide), self.prefix_gru.weight_ih_l0.to(wide))
-            # Other ids point past the table, so that they fail instead of reading a wrong row.
+            # Other ids point past the table: they fail instead of reading a wrong row.
             place = torch.full_like(embed_weight[:, 0], vocab_ids.numel(), dtype=torch.int64)
             place[vocab_ids] = torch.arange(vocab_ids.numel(), device=place.device)
             self._table, self._tabulated = (
@@ -178,7 +175,7 @@ class GRUHead(Head):
         return self.prefix_gru.step(read, state.index_select(0, parent))
 
     def states(self, token_embeds: Float[Tensor, "n D H"]) -> Float[Tensor, "n D G"]:
-        """States of teacher tokens: entry j has read y_0 (the anchor) .. y_j."""
+        """States of teacher-forced tokens: entry j has read y_0 (the anchor) .. y_j."""
         read = self.prefix_gru.read(token_embeds)
         state = read.new_zeros(read.shape[0], self._w_state.shape[1])
         states = []
@@ -198,7 +195,7 @@ class GRUHead(Head):
 
     @torch.no_grad()
     def init_training(self) -> None:
-        """The first correction is zero."""
+        """W2 is zero, so corrections start at zero."""
         first = self._mix
         nn.init.normal_(first, std=first.shape[1] ** -0.5)
         nn.init.zeros_(self.output)
@@ -229,7 +226,7 @@ class GRUHead(Head):
         token = torch.tensor([root], device=self.output.device)
         if self._table is not None and root in self._tabulated:
             return self._table[0][self._table[1][token]]
-        return self._read(token)  # the target may say what the drafter never does
+        return self._read(token)  # the target's token may be outside the drafting vocabulary
 
     def _read(self, token: Int64[Tensor, "*tokens"]) -> Float[Tensor, "*tokens gates"]:
         return self.prefix_gru.read(self._embedded(token))

@@ -1,7 +1,7 @@
 """Correction heads: they turn independent per-slot predictions into path-dependent ones.
 
-A head adds to the base logits of the candidates of a depth, given a state that has read the path so
-far.
+A head adds a correction to the base logits of a depth's candidates, given a state that has read the
+path so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dartree_exp.drafters.heads.confidence import ConfidenceHead
 
 
-# Nodes of all requests below each other, and what each has read.
+# One state per node, requests concatenated.
 State = Float[Tensor, "N S"]
 # Teacher-forced blocks: hidden states of drafting slots, ids y_0 (the root) .. y_{D-1}, slots.
 Slots = Float[Tensor, "n _ H"]
@@ -30,11 +30,11 @@ Codes = Float[Tensor, "n _ E"]
 
 
 class Head(nn.Module, ABC):
-    """A correction head with weights: correction = output @ codes, trained by teacher forcing. Its
-    subclasses are `CorrectionHead`s.
+    """A correction head with weights: correction = output @ codes, trained by teacher forcing.
+    Subclasses are `CorrectionHead`s.
     """
 
-    key_prefix: str  # of its tensors in a checkpoint
+    key_prefix: str  # prefix of its tensors in a checkpoint
     output_key: str  # name of `output` in the state dict
     reads_block = False  # `codes` needs the hidden states of the whole block, not only of `slots`
     hidden_size: int
@@ -45,11 +45,11 @@ class Head(nn.Module, ABC):
     def from_config(
         cls, config: Any, hidden_size: int, vocab_size: int, output_size: int | None = None
     ) -> Self:
-        """A fresh head of these sizes. output_size: rows of `output`, None = vocab_size."""
+        """A new head of these sizes. output_size: rows of `output`, None = vocab_size."""
 
     @abstractmethod
     def config(self, confidence: ConfidenceHead | None = None) -> HeadConfig:
-        """Its sizes, together with those of its confidence head."""
+        """Its sizes, including those of its confidence head."""
 
     @property
     @abstractmethod
@@ -60,7 +60,7 @@ class Head(nn.Module, ABC):
     def bind(
         self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
     ) -> Self:
-        """Tell it the target's embedding table and the ids it will draft; returns self."""
+        """Set the target's embedding table and the ids to be drafted; returns self."""
 
     @abstractmethod
     def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:
@@ -71,14 +71,12 @@ class Head(nn.Module, ABC):
         """
 
     def init_training(self) -> None:
-        """Set the weights that training starts from; a fresh head's own unless overridden."""
+        """Set the weights that training starts from; by default those of a new head."""
 
     def forward(
         self, hidden: Slots, tokens: Tokens, columns: Int64[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "n D _"]:
-        """Corrections (of target ids `columns`, if given) to add to the base logits of the same
-        slots.
-        """
+        """Corrections (of target ids `columns`, if given) for the base logits of the same slots."""
         rows = self.output if columns is None else self.output[columns]
         return F.linear(self.codes(hidden, tokens), rows)
 
@@ -86,7 +84,7 @@ class Head(nn.Module, ABC):
 def make_head(
     config: HeadConfig | None, hidden_size: int, vocab_size: int, output_size: int | None = None
 ) -> Head | None:
-    """The correction head a config asks for, freshly initialised. output_size: rows of its output,
+    """The correction head of a config, newly initialised, or None. output_size: rows of its output,
     None = vocab_size.
     """
     if config is None:

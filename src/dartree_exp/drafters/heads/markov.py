@@ -1,9 +1,9 @@
-"""DSpark's correction heads (arXiv 2607.05147): a low-rank bias from the token before, vanilla,
+"""DSpark's correction heads (arXiv 2607.05147): a low-rank bias from the previous token, vanilla,
 gated or recurrent.
 
 x is the token before the predicted one (the root at depth 1), h the slot's hidden state, e = W1[x].
-Every depth is corrected. A node's state holds e, so that a correction is one product with the
-candidates' rows of W2 and little else.
+Every depth is corrected. A node's state contains e, so a correction is mainly one product with the
+candidates' rows of W2.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class MarkovHead(Head):
     """Vanilla: correction = W2 e. State: e [N, r].
 
-    W1 has a row for every id, since any token can come before; `output_size`: rows of W2, None = as
-    many.
+    W1 has a row for every id, since any token can be the previous one. output_size: rows of W2,
+    None = as many.
     """
 
     key_prefix = "markov_head."
@@ -45,9 +45,7 @@ class MarkovHead(Head):
         self.rank = rank
         self.markov_w1 = nn.Embedding(vocab_size, rank)
         self.markov_w2 = nn.Linear(rank, output_size or vocab_size, bias=False)
-        self._drafted: Tensor | None = (
-            None  # a plain attribute: [Vd, r], rows of W2 of the ids that are drafted
-        )
+        self._drafted: Tensor | None = None  # [Vd, r], rows of W2 for the drafted ids
 
     @classmethod
     def from_config(
@@ -63,7 +61,7 @@ class MarkovHead(Head):
     def bind(
         self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
     ) -> Self:
-        """As `GRUHead.bind`; the target's embedding table is not read."""
+        """As `GRUHead.bind`; the target's embedding table is not used."""
         self._drafted = None if vocab_ids is None else self.output[vocab_ids]
         return self
 
@@ -91,12 +89,11 @@ class MarkovHead(Head):
 
     @torch.no_grad()
     def init_training(self) -> None:
-        """W1 starts at zero and a row moves only when its token has come before a label, so that
-        rows never trained are exactly zero: no correction after a token the head does not know.
-        Adam leaves weights without a gradient alone.
+        """W1 starts at zero and a row changes only if its token precedes a label (Adam does not
+        change weights without a gradient), so there is no correction after tokens never seen.
 
-        What multiplies W1 must then not be zero. Its size, 1/2, is what both factors of a bias of a
-        few nats have at rank 64; smaller, and W1 would grow too slowly.
+        W2 must then not be zero. Its standard deviation 1/2 is that of both factors of a bias of a
+        few nats at rank 64; with a smaller one, W1 would grow too slowly.
         """
         nn.init.zeros_(self.markov_w1.weight)
         nn.init.normal_(self.output, std=0.5)
@@ -115,7 +112,7 @@ class GateTables:
     """Per-round tables of the gated head."""
 
     slots: tuple[Float[Tensor, "*R r"], ...]  # per depth, the hidden part of the gate with its bias
-    weight: Float[Tensor, "r r"]  # its other part, transposed
+    weight: Float[Tensor, "r r"]  # the part for e, transposed
     output: OutputRows
 
 
@@ -161,8 +158,8 @@ class GatedMarkovHead(MarkovHead):
 
 @dataclass(frozen=True)
 class RecurrentTables:
-    """Per-round tables of the recurrent head; the joint projection in parts: [gate, candidate] and
-    output.
+    """Per-round tables of the recurrent head: the joint projection, split into [gate, candidate]
+    and output.
     """
 
     update_slots: tuple[Float[Tensor, "*R S"], ...]  # per depth, hidden part, bias included; S = 2r
@@ -174,10 +171,9 @@ class RecurrentTables:
 
 class RecurrentMarkovHead(MarkovHead):
     """(g, c, o) = Wj [s ; e ; h] + b; correction = W2 tanh(o); s' = sigmoid(g) s + (1 - sigmoid(g))
-    tanh(c), s = 0 at first.
+    tanh(c), initially s = 0.
 
-    State: [s ; e] [N, 2r]. s has read the slots up to the parent's own, so that `advance` needs the
-    depth.
+    State: [s ; e] [N, 2r]. s has read the slots up to the parent's, so `advance` needs the depth.
     """
 
     head_type = "rnn"
@@ -191,7 +187,7 @@ class RecurrentMarkovHead(MarkovHead):
 
     @torch.no_grad()
     def init_training(self) -> None:
-        """Its codes also read the hidden state: without a correction at first, W2 must be zero."""
+        """Codes also read the hidden state, so W2 must be zero for corrections to start at zero."""
         super().init_training()
         _init_projection(self.joint_proj)
         nn.init.zeros_(self.output)

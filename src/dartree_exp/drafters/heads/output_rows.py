@@ -1,6 +1,4 @@
-"""The last product of every correction head: codes times the output rows of a depth's
-candidates.
-"""
+"""The last product of every correction head: codes times the candidates' output rows."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from torch import Tensor
 
 
 def for_rows(slot: Float[Tensor, "*R E"], rows: int) -> Float[Tensor, "*_ E"]:
-    """A slot's vector for each of its request's rows: [rows, E], or [E] or [1, E] of one request,
+    """A slot's vector repeated for its request's rows: [rows, E]; for one request [E] or [1, E],
     which broadcasts.
     """
     if slot.dim() == 1 or slot.shape[0] == 1:
@@ -23,7 +21,7 @@ def for_rows(slot: Float[Tensor, "*R E"], rows: int) -> Float[Tensor, "*_ E"]:
 
 @dataclass(frozen=True)
 class OutputRows:
-    """One round's output rows, gathered where copying them pays."""
+    """One round's output rows, copied if that is cheaper than a product with the whole table."""
 
     weight: Float[Tensor, "V E"]
     candidate_ids: Int64[Tensor, "*R D K"]
@@ -36,13 +34,13 @@ class OutputRows:
         candidate_ids: Int64[Tensor, "*R D K"],
         drafted: Float[Tensor, "Vd E"] | None = None,
     ) -> OutputRows:
-        """candidate_ids: target ids. drafted: the rows of a restricted draft vocabulary."""
+        """candidate_ids: target ids. drafted: output rows of a restricted draft vocabulary."""
         if candidate_ids.dim() == 3 and candidate_ids.shape[0] == 1:
             candidate_ids = candidate_ids[0]
         depths, count = candidate_ids.shape[-2:]
         rows: tuple[Tensor, ...] | None
         if candidate_ids.stride(-2) == 0:
-            # One ascending list for all depths: the columns of the block, for a chain's argmax.
+            # The same ids at all depths (all columns of the block, for a chain's argmax).
             if count == weight.shape[0]:
                 same = weight
             elif drafted is not None and len(drafted) == count:
@@ -53,7 +51,7 @@ class OutputRows:
             rows = (same,) * depths
         elif candidate_ids.numel() <= weight.shape[0]:
             rows = weight[candidate_ids].unbind(-3)
-        else:  # one product with the whole table is cheaper than a copy of more rows than it has
+        else:  # copying more rows than the table has costs more than a product with the table
             rows = None
         return cls(weight, candidate_ids, rows)
 
@@ -63,7 +61,7 @@ class OutputRows:
         return self.candidate_ids.shape[-1]
 
     def product(self, codes: Float[Tensor, "N E"], depth: int) -> Float[Tensor, "N K"]:
-        """For codes of the parents of `depth`, those of all requests below each other."""
+        """Scores of the candidates at `depth`. codes: one per parent, requests concatenated."""
         if self.rows is None:
             ids = self.candidate_ids[..., depth - 1, :]
             scores = F.linear(codes, self.weight)

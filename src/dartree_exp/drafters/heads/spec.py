@@ -1,4 +1,4 @@
-"""Correction heads: their names and how a checkpoint says which one it has (torch-free)."""
+"""Correction heads: their names and how a checkpoint names them. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ class HeadSpec(Spec):
     """A head. `target.from_config(config, hidden_size, vocab_size, output_size)` makes it.
 
     config: `module:Class` of its sizes, a `heads.config.HeadConfig`, imported without torch.
-    drafter: the option of `conf/drafter` that has it. projectors: values of `projector_type` that
-    name it in a `config.json`, None for a checkpoint without that key. released: its
-    `markov_head_type` there, where one projector has several heads. confident: its checkpoints may
-    bring a confidence head.
+    drafter: the option of `conf/drafter` that has it. projectors: its values of `projector_type` in
+    a `config.json`, None for a checkpoint without that key. released: its `markov_head_type`, for
+    projectors with several heads. confident: its checkpoints may have a confidence head.
     """
 
     config: str
@@ -65,9 +64,9 @@ HEADS = Parts(
     _markov("markov_rnn", "dspark_rnn", "RecurrentMarkovHead", "rnn", "recurrent Markov"),
 )
 HEAD_CHOICES = ChainMap[str, Any](HEADS, {NO_HEAD: None})
-"""What `drafter.head` may be, `none` first."""
+"""The values of `drafter.head`, `none` first."""
 
 
 def drafters_with(confident: bool = False) -> str:
-    """The drafters that have a head, or one whose checkpoints may bring a confidence head."""
+    """The drafters with a head, or with one whose checkpoints may have a confidence head."""
     return ", ".join(spec.drafter for spec in HEADS.values() if spec.confident or not confident)

@@ -1,6 +1,4 @@
-"""Drafts nothing: the loop then verifies a bare root, which is plain decoding through the
-speculative loop.
-"""
+"""A drafter without drafts: the loop verifies only the root, which is plain decoding."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from dartree_exp.interfaces import Block
 
 
 class NoDrafter(BlockDrafter):
-    """The papers' AR baseline as a drafter (`method=ar`): blocks without drafts; its own session,
-    since it has no state.
+    """The papers' AR baseline as a drafter (`method=ar`). It has no state, so it is its own
+    session.
     """
 
     name = "none"

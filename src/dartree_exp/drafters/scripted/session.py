@@ -1,7 +1,7 @@
-"""Drafters without weights, so that loops can be tested and shown without a trained one.
+"""Drafters without weights, for tests and demonstrations.
 
-`oracle` proposes what the target itself would emit, `random` seeded noise, `adversarial` anything
-but that.
+`oracle` proposes the target's own continuation, `random` seeded noise, `adversarial` any tokens
+except the target's.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from dartree_exp.interfaces import Block
 if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
 
-# Finite, since drafting logits must be; e^-30 of the rest is far below any other path's
-# probability.
-CERTAIN = 30.0
+CERTAIN = 30.0  # finite, as drafting logits must be; e^-30 is far below any other path
 
 
 class Choice(Protocol):
@@ -34,12 +32,11 @@ class Choice(Protocol):
 
 
 class ScriptedDrafter(BlockDrafter):
-    """One of the kinds in `drafters/spec.py`, bound to a target whose vocabulary it proposes from;
-    see `interfaces.Drafter`.
+    """One of the kinds in `drafters/spec.py`, bound to a target; see `interfaces.Drafter`.
 
-    No head, no taps; every depth of a block has its own logits [V] around zero, drawn from `seed`,
-    the prompt and the root's position. seed: any non-negative integer. Raises ValueError for
-    another kind or fewer than one draft.
+    No head, no taps. Every depth of a block has random logits [V] around zero, seeded by `seed`,
+    the prompt and the root's position. seed: any non-negative integer. Raises ValueError for an
+    unknown kind or fewer than one draft.
     """
 
     head = None
@@ -62,7 +59,7 @@ class ScriptedDrafter(BlockDrafter):
 
     @classmethod
     def from_settings(cls, settings: DrafterSettings, target: Target) -> ScriptedDrafter:
-        """Raises ConfigError where the number of drafts is missing."""
+        """Raises ConfigError if the number of drafts is missing."""
         if settings.num_drafts is None:
             raise ConfigError(
                 f"drafter.num_drafts = null: drafter.name={settings.name} is scripted and needs a "
@@ -75,9 +72,7 @@ class ScriptedDrafter(BlockDrafter):
 
 
 class ScriptedSession:
-    """Scripted drafting of one prompt. The target's own continuation is decoded ahead, as far as
-    proposals need it.
-    """
+    """Scripted drafting of one prompt. Decodes the target's continuation as far as needed."""
 
     def __init__(
         self, drafter: ScriptedDrafter, prompt_ids: Sequence[int], sampler: Choice | None
@@ -104,7 +99,7 @@ class ScriptedSession:
 
 
 class Continuation:
-    """What the target emits after a prompt by plain decoding, extended on demand."""
+    """The target's continuation of a prompt by plain decoding, extended on demand."""
 
     def __init__(self, target: Target, prompt_ids: Sequence[int], sampler: Choice | None) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""Which implementation of a kernel runs: Triton on CUDA tensors, torch everywhere else."""
+"""Chooses the implementation of a kernel: Triton for CUDA tensors, else torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from torch import Tensor
 
 @cache
 def has_triton() -> bool:
-    """Whether triton is installed; looked up without importing it (0.2 s, and macOS has no
-    wheel).
-    """
+    """Whether triton is installed, without importing it (0.2 s; macOS has no wheel)."""
     return find_spec("triton") is not None
 
 
 def use_triton(tensor: Tensor) -> bool:
-    """Whether the Triton kernel should run for this input."""
+    """Whether to run the Triton kernel for this input."""
     return tensor.is_cuda and has_triton()

@@ -1,4 +1,4 @@
-"""Candidates of a depth: the k largest logits of each row, equal logits by column, and the row's
+"""Candidates of a depth: the k largest logits of each row (ties by column) and the row's
 log-sum-exp.
 """
 
@@ -12,26 +12,25 @@ from torch import Tensor
 
 from dartree_exp.kernels.backend import use_triton
 
-# Up to here one stable sort is cheaper than top-k plus the work of putting its ties in order.
+# Up to this size, a stable sort is cheaper than top-k followed by ordering its ties.
 _SORT_LIMIT = 4096
-# Extra entries taken so that a tie at the k-th place is seen whole; bf16 logits tie in small
-# groups.
+# Extra entries, to include all ties of the k-th one; bf16 logits tie in small groups.
 _SLACK = 32
-# On a CPU, top-k and a look at its k + 1 values take half the time of a stable sort from this many
-# values per kept one.
+# With at least this many values per kept one, top-k and a check for ties take half the time of a
+# stable sort on a CPU.
 _SORT_RATIO = 16
-_TRITON_MAX_K = 256  # beyond, the sorting network grows and torch's radix sort is the better tool
+_TRITON_MAX_K = 256  # above, the sorting network is slower than torch's radix sort
 
 
 Top = tuple[Float[Tensor, "*rows k"], Int64[Tensor, "*rows k"]]
 
 
 class Selection(NamedTuple):
-    """What `candidate_select` returns, per row."""
+    """The result of `candidate_select`, per row."""
 
     values: Float[Tensor, "*rows k"]  # descending
-    columns: Int64[Tensor, "*rows k"]  # equal values stand in ascending column order
-    logsumexp: Float32[Tensor, "*rows"] | None  # over the whole row, if asked for
+    columns: Int64[Tensor, "*rows k"]  # ascending for equal values
+    logsumexp: Float32[Tensor, "*rows"] | None  # over the whole row, if requested
 
 
 def candidate_select(
@@ -39,8 +38,8 @@ def candidate_select(
 ) -> Selection:
     """The k largest entries of each row of logits, ties by column; 1 <= k <= V.
 
-    `torch.topk` leaves the order of ties open, and the trees depend on it (released methods state a
-    rule), hence this function. Raises ValueError for k out of range.
+    `torch.topk` does not define the order of ties, but the released methods do, and trees depend on
+    it. Raises ValueError for k out of range.
     """
     columns = logits.shape[-1]
     if not 1 <= k <= columns:
@@ -58,7 +57,7 @@ def candidate_select(
 def candidate_select_torch(
     logits: Float[Tensor, "*rows V"], k: int, logsumexp: bool = False
 ) -> Selection:
-    """The reference; same contract as `candidate_select`, on any device."""
+    """The reference implementation of `candidate_select`, for any device."""
     values, columns = stable_topk(logits, k)
     return Selection(
         values, columns, torch.logsumexp(logits.float(), dim=-1) if logsumexp else None
@@ -68,8 +67,8 @@ def candidate_select_torch(
 def stable_topk(values: Float[Tensor, "*rows n"], k: int) -> Top:
     """The k largest of the last axis, descending, equal values by index: values and indices.
 
-    Whether values tie is read on the host, and only a selection that has ties is sorted: free on a
-    CPU. Elsewhere a look would be a synchronisation, so all is sorted.
+    On a CPU, a stable sort is used only if there are ties. On other devices the check would need a
+    synchronisation, so everything is sorted.
     """
     size = values.shape[-1]
     if not values.is_cpu:
@@ -94,10 +93,8 @@ def _sorted_topk(values: Tensor, k: int) -> Top:
 
 
 def _topk_or_sort(values: Tensor, k: int) -> Top:
-    """For one row of values on a CPU, n > k: top-k leaves only equal values in any order, so that
-    without any it is stable.
-    """
-    top, index = values.topk(k + 1)  # one more, to see a tie at the last place
+    """For one row of values on a CPU, n > k: top-k if there are no ties, else a stable sort."""
+    top, index = values.topk(k + 1)  # one more, to detect a tie at the last place
     if len(set(top.flatten().tolist())) <= k:
         return _sorted_topk(values, k)
     return top[..., :k], index[..., :k]

@@ -1,9 +1,8 @@
-"""Candidate selection on a GPU: a tree of tile-wise top-k over 64-bit keys that are unique by
-construction.
+"""Candidate selection on a GPU: a tree of tile-wise top-k over unique 64-bit keys.
 
-A key holds the logit, mapped to an integer of the same order, in its upper half and the reversed
-column in its lower half: the larger key is the larger logit, or the smaller column among equal
-logits. Ties thus need no second pass.
+The upper half of a key is the logit, mapped to an integer with the same order, the lower half the
+reversed column. So larger keys are larger logits, or smaller columns among equal logits, and ties
+need no second pass.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from torch import Tensor
 
 from dartree_exp.kernels.candidate_select import Selection
 
-# 4 keys a thread: larger tiles compile for 20 s (the sorting network is unrolled), smaller ones add
-# merge passes.
+# 4 keys per thread: larger tiles take 20 s to compile (the sorting network is unrolled), smaller
+# ones need more merge passes.
 _TILE = 1024
 _WARPS = 8
 
@@ -28,8 +27,7 @@ def tile_keys(logits, keys, lse, columns, tiles, K: tl.constexpr, TILE: tl.const
     tile = tl.program_id(1)
     column = tile * TILE + tl.arange(0, TILE)
     inside = column < columns
-    # bf16 must leave its dtype right here: compiled code would cope, the interpreter would be
-    # silently wrong.
+    # bf16 must be converted here: otherwise Triton's interpreter is silently wrong.
     value = tl.load(logits + row * columns + column, mask=inside, other=float("-inf")).to(
         tl.float32
     )
@@ -39,7 +37,7 @@ def tile_keys(logits, keys, lse, columns, tiles, K: tl.constexpr, TILE: tl.const
     total = tl.sum(tl.exp(value - peak), axis=0)
     tl.store(lse + row * tiles + tile, peak + tl.log(total))
 
-    value = tl.where(value == 0.0, 0.0, value)  # -0.0 and 0.0 are equal, their bits are not
+    value = tl.where(value == 0.0, 0.0, value)  # -0.0 and 0.0 are equal but have different bits
     bits = value.to(tl.int32, bitcast=True)
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
     key = (ordered << 32) + (0x7FFFFFFF - column).to(tl.int64)
@@ -61,9 +59,7 @@ def merge_keys(keys, merged, length, tiles, K: tl.constexpr, TILE: tl.constexpr)
 def candidate_select_triton(
     logits: Tensor, k: int, logsumexp: bool = False, tile: int = _TILE
 ) -> Selection:
-    """Same contract as `candidate_select`; `tile` (a power of two, at least twice k) is for
-    tests.
-    """
+    """`candidate_select` in Triton. tile: a power of two, at least 2k, for tests."""
     logits = logits.contiguous()
     rows, columns = logits.shape
     width = max(2, triton.next_power_of_2(k))  # tl.topk needs at least two

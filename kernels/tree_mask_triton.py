@@ -1,4 +1,4 @@
-"""The tree mask on a GPU: every row walks up its own ancestors."""
+"""The tree mask on a GPU: every row follows its own ancestors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tree_mask_rows(parents, mask, past, columns, HIDDEN: tl.constexpr, TILE: tl.
 
 
 def tree_mask_triton(parents: Tensor, past: int, dtype: torch.dtype, tile: int = _TILE) -> Tensor:
-    """Same contract as `tree_mask`; `tile` (a power of two) is for tests."""
+    """`tree_mask` in Triton. tile: a power of two, for tests."""
     size = parents.shape[0]
     mask = torch.empty(1, 1, size, past + size, dtype=dtype, device=parents.device)
     grid = (size, triton.cdiv(past + size, tile))

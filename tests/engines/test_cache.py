@@ -101,7 +101,7 @@ def test_overflow_names_both_sizes():
     cache = target.new_cache(6)
     target.prefill(PROMPT, cache)
     target.step(4, cache)
-    with pytest.raises(CacheOverflowError, match="holds 6 rows, 7 are needed"):
+    with pytest.raises(CacheOverflowError, match="has 6 rows, 7 are needed"):
         target.step(4, cache)
 
 

@@ -109,7 +109,7 @@ def test_calls_out_of_order_are_refused(fake):
         pass
     with pytest.raises(RuntimeError, match="belongs before"), clock.prefill():
         pass
-    with pytest.raises(RuntimeError, match="fresh one"):
+    with pytest.raises(RuntimeError, match="new one"):
         clock.start()
     clock.stop()
     with pytest.raises(RuntimeError, match="second time"):

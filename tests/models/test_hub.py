@@ -62,6 +62,6 @@ def test_names_of_the_hub_fail_without_a_request(no_hub):
     with pytest.raises(UserError, match=r"drafter.path=some/hub-name.*set drafter.path=<folder>"):
         locate("some/hub-name")
     with pytest.raises(
-        UserError, match=r"the hub gave no openai/gsm8k.*benchmark.path=<file or folder>"
+        UserError, match=r"openai/gsm8k is not available.*benchmark.path=<file or folder>"
     ):
         load_prompts(config.benchmark)

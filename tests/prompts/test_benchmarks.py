@@ -179,7 +179,7 @@ def test_hub_rows_and_what_is_asked_of_the_hub(monkeypatch, name):
 
 
 def test_no_hub_says_what_to_do():
-    with pytest.raises(UserError, match=r"the hub gave no openai/gsm8k .* benchmark\.path="):
+    with pytest.raises(UserError, match=r"openai/gsm8k is not available .* benchmark\.path="):
         load_prompts(benchmark("gsm8k"))
 
 
@@ -194,14 +194,14 @@ def write(tmp_path, text, name="test.jsonl"):
     [
         (
             '{"query": "x", "answer": "y"}',
-            r"row 0 of .*test\.jsonl: no field 'question'; it has answer, query",
+            r"row 0 of .*test\.jsonl: no field 'question'; fields: answer, query",
         ),
         ('{"question": "x"}\n{broken', "line 2: not JSON"),
         ('{"question": "x"}\n["list"]', "line 2: not a JSON object"),
         ("\n\n", "has no rows"),
-        ('{"turns": []}', "not a list of texts"),
-        ('{"turns": ["x", ""]}', "not a list of texts"),
-        ('{"turns": [{"role": "user"}]}', "not a list of texts"),
+        ('{"turns": []}', "not a list of strings"),
+        ('{"turns": ["x", ""]}', "not a list of strings"),
+        ('{"turns": [{"role": "user"}]}', "not a list of strings"),
     ],
 )
 def test_bad_files_are_named(tmp_path, text, message):
@@ -213,7 +213,7 @@ def test_missing_paths_are_named(tmp_path):
     with pytest.raises(UserError, match="no such file or folder"):
         load_prompts(benchmark("gsm8k", path=str(tmp_path / "nothing")))
     with pytest.raises(
-        UserError, match=r"found none of test\.jsonl, gsm8k\.jsonl there or in gsm8k/"
+        UserError, match=r"none of test\.jsonl, gsm8k\.jsonl found there or in gsm8k/"
     ):
         load_prompts(benchmark("gsm8k", path=str(tmp_path)))
     with pytest.raises(UserError, match="not shipped"):
@@ -237,7 +237,7 @@ def test_limit_below_one(limit):
 
 
 def test_unknown_category_lists_the_known_ones():
-    with pytest.raises(UserError, match="'maths' is none of chat, code, math"):
+    with pytest.raises(UserError, match="'maths' is not one of chat, code, math"):
         load_prompts(benchmark("mini", categories=["math", "maths"]))
 
 

@@ -85,7 +85,7 @@ def test_too_large_a_file_is_refused_before_it_is_read_whole(tmp_path, monkeypat
     monkeypatch.setattr(prompt_files, "MAX_BYTES", 1 << 16)
     content = b'{"prompt": "' + b"a" * (1 << 24) + b'"}\n'
     packed = gzip.compress(content) if name.endswith(".gz") else content
-    with pytest.raises(UserError, match=rf"{name}: holds more than 65536 bytes \(MAX_BYTES"):
+    with pytest.raises(UserError, match=rf"{name}: has more than 65536 bytes \(MAX_BYTES"):
         load(tmp_path / name, packed)
     monkeypatch.setattr(prompt_files, "MAX_BYTES", len(content))
     assert len(load(tmp_path / name, packed)) == 1

@@ -60,7 +60,7 @@ def test_a_field_that_is_no_text_is_refused_with_its_row(tmp_path, template, kin
 )
 def test_turns_that_are_no_texts(tmp_path, items, reason):
     with pytest.raises(
-        UserError, match=rf"row 1 of .*: field 'turns' is not a list of texts.*{reason}"
+        UserError, match=rf"row 1 of .*: field 'turns' is not a list of strings.*{reason}"
     ):
         load(tmp_path, {"turns": items})
 
@@ -87,11 +87,11 @@ REFUSED = [
     ("benchmark.template='For $$5.'", r"has no \$field"),
     (
         "benchmark.template='It costs $5: $question'",
-        r"the \$ of '\$5: \$questio' begins no .* write \$\$ for a dollar",
+        r"the \$ of '\$5: \$questio' does not begin .* write \$\$ for a dollar",
     ),
     (
         "benchmark.template='$question costs 5$'",
-        r"the \$ of '\$' begins no field's name; write \$\$",
+        r"the \$ of '\$' does not begin a field name; write \$\$",
     ),
     ("benchmark.optional='Go on.'", r"benchmark\.optional='Go on\.': has no \$field"),
 ]

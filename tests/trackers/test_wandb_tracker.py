@@ -155,8 +155,8 @@ def test_init_failure_is_said_once_and_costs_nothing(tmp_path, monkeypatch):
     tracker.log_sample(sample("a", [2]))
     tracker.finish(summarise([], "m"))
     assert said == [
-        "WandbTracker stopped at start: CommError: no route to host. The run goes on; its records "
-        "are safe."
+        "WandbTracker stopped at start: CommError: no route to host. The run continues; its "
+        "records are safe."
     ]
 
 

@@ -1,8 +1,7 @@
-"""The one clock: where the decode time of a prompt went.
+"""The clock: decode time of a prompt, by stage.
 
-Decode time starts once the first token is known (prefill is kept apart) and ends with the last
-commit. Every nanosecond of it belongs to exactly one stage; what no stage claims is `other`, so the
-stages add up to the decode time by construction (DESIGN section 5).
+Decode time starts when the first token is known (prefill is separate) and ends with the last
+commit. Time outside all stages is `other`, so the stages always add up to the decode time.
 """
 
 from __future__ import annotations
@@ -20,14 +19,13 @@ class StageClock:
     """Times one prompt of one arm.
 
     Args:
-        synchronize: called where device work must have ended before time is read
-            (`torch.cuda.synchronize`); None on a CPU. Both ends of the prefill and of the decode
-            time always synchronise.
-        profile: also synchronise at both ends of every stage. Without it a stage of an asynchronous
-            device shows when its work was queued, and the headline time is undisturbed.
+        synchronize: waits for the device (`torch.cuda.synchronize`); None on a CPU. Called at both
+            ends of the prefill and of the decode time.
+        profile: also synchronise at both ends of every stage. Without it, a stage on an
+            asynchronous device is the time to queue its work, and the total is not slowed down.
         exclude_first_draft: leave the first draft out of the decode time, as the papers' scripts do
             (`protocol=paper`); it is reported as `excluded`.
-        now: nanoseconds of a monotonic clock; tests pass a fake.
+        now: monotonic clock in nanoseconds; tests pass a fake.
 
     Usage: `with clock.prefill(): ...`, then `clock.start()`, per round `with clock.stage("draft"):
     ...` and `clock.end_round()`, then `clock.stop()`. Calls out of this order raise RuntimeError.
@@ -53,7 +51,7 @@ class StageClock:
         self._round_started = 0
         self._decode: int | None = None
         self._open: str | None = None
-        self._lent = 0  # of the open stage's time, given to other stages
+        self._lent = 0  # part of the open stage's time that is counted for other stages
 
     @contextmanager
     def prefill(self) -> Iterator[None]:
@@ -70,14 +68,14 @@ class StageClock:
         """Begin the decode time: the first token is known."""
         if self._started is not None:
             raise RuntimeError(
-                "the clock was started before; use a fresh one for each prompt and arm"
+                "the clock was already started; use a new one for each prompt and arm"
             )
         self._started = self._round_started = self._read(synchronize=True)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Give the time inside to the stage `name` (one of draft, build, mask, verify, commit); no
-        nesting.
+        """Count the time inside for the stage `name` (draft, build, mask, verify or commit); stages
+        cannot be nested.
         """
         if name not in self._round:
             raise ValueError(f"unknown stage {name!r}; stages are {', '.join(_TIMED)}")
@@ -102,8 +100,8 @@ class StageClock:
 
     @contextmanager
     def lend(self, name: str) -> Iterator[None]:
-        """Within a stage: give the time inside to the stage `name` instead of the open one. A
-        drafter that computes while the tree is built spends draft time.
+        """In a stage, count the time inside for the stage `name` instead: a drafter that computes
+        while the tree is built uses draft time.
         """
         if name not in self._round:
             raise ValueError(f"unknown stage {name!r}; stages are {', '.join(_TIMED)}")
@@ -118,7 +116,7 @@ class StageClock:
             self._lent += spent
 
     def end_round(self) -> dict[str, float]:
-        """Close a round; seconds per stage of this round, `other` being what no stage claimed."""
+        """Close a round; returns its seconds per stage, including `other`."""
         if self._started is None or self._decode is not None:
             raise RuntimeError("end_round() outside start() and stop()")
         if self._open is not None:
@@ -130,9 +128,7 @@ class StageClock:
         return {stage: ns * _NS for stage, ns in (claimed | {"other": other}).items()}
 
     def stop(self) -> dict[str, float]:
-        """End the decode time and return `times()`. Time of an unfinished round keeps its
-        stages.
-        """
+        """End the decode time and return `times()`, including the stages of an unfinished round."""
         if self._started is None:
             raise RuntimeError("stop() before start()")
         if self._decode is not None:
@@ -144,8 +140,8 @@ class StageClock:
         return self.times()
 
     def times(self) -> dict[str, float]:
-        """Seconds: `prefill`, `decode` and the six stages that add up to `decode` (and `excluded`,
-        if asked for).
+        """Seconds: `prefill`, `decode`, the six stages, which add up to `decode`, and `excluded`
+        with `exclude_first_draft`.
         """
         if self._decode is None:
             raise RuntimeError("times() before stop()")

@@ -1,8 +1,7 @@
-"""What a set of samples measures: pure functions of records, each with its definition.
+"""Metrics of a set of samples: pure functions of records, each with its definition.
 
-Every number is a ratio of sums over turns, so one shape serves all: `columns` is what a turn adds
-to the sums, `value` makes the number of the sums. `stats.py` resamples prompts and calls `value` on
-the resampled sums.
+Every metric is a ratio of sums over turns: `columns` gives a turn's addends, `value` the metric for
+given sums. `stats.py` resamples prompts and calls `value` on the resampled sums.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ class Metric:
     Attributes:
         name: key in summary.json.
         definition: one line for footers.
-        columns: turn -> what it adds to the C sums, or None where it says nothing about this
-            number.
-        value: sums [..., C] -> the number [...]; NaN where it is undefined (no round, no token).
+        columns: turn -> its addends to the C sums, or None if the metric does not apply to it.
+        value: sums [..., C] -> the number [...]; NaN if undefined (no round, no token).
     """
 
     name: str
@@ -35,7 +33,7 @@ class Metric:
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    """Elementwise quotient, NaN where the denominator is not positive."""
+    """Elementwise quotient; NaN where the denominator is not positive."""
     numerator, denominator = np.broadcast_arrays(
         np.asarray(numerator, float), np.asarray(denominator, float)
     )
@@ -55,8 +53,8 @@ def _double_quotient(sums: np.ndarray) -> np.ndarray:
 def _per_round(
     count: Callable[[SampleRecord], float],
 ) -> Callable[[SampleRecord], tuple[float, ...] | None]:
-    """Sums of `count` and of rounds, over turns that had a round (a fallback or a one-token answer
-    has none).
+    """Sums of `count` and of rounds, over turns with a round (a fallback or a one-token answer has
+    none).
     """
     return lambda s: (count(s), s.rounds) if s.error is None and s.rounds else None
 
@@ -73,8 +71,8 @@ def _seconds_and_tokens(s: SampleRecord) -> tuple[float, ...] | None:
 
 
 def _seconds_per_token(s: SampleRecord) -> tuple[float, ...] | None:
-    """AR's and the method's decode seconds per emitted token, the first included; each with its
-    count of turns.
+    """AR's and the method's decode seconds per emitted token, including the first, each with a
+    count of 1.
     """
     if s.error is not None or s.ar is None or not s.emitted or not s.ar["emitted"]:
         return None
@@ -90,7 +88,7 @@ def _ar_speed(s: SampleRecord) -> tuple[float, ...] | None:
 
 
 def stage_share(stage: str) -> Metric:
-    """Share of the decode seconds that `stage` took, over turns decoded by the method itself."""
+    """Share of `stage` in the decode seconds, over turns decoded by the method itself."""
 
     def columns(s: SampleRecord) -> tuple[float, ...] | None:
         return (s.time.get(stage, 0.0), s.time["decode"]) if s.error is None and s.rounds else None
@@ -163,11 +161,9 @@ METRICS: dict[str, Metric] = {
 
 
 def prompt_units(samples: Iterable[SampleRecord]) -> dict[str, str]:
-    """Prompt id -> what is drawn as one in a bootstrap and counted once: the hash of its rendered
-    first turn.
+    """Prompt id -> hash of its rendered first turn, the unit of the bootstrap and of counts.
 
-    Copies of a prompt under other ids are one prompt: they say nothing about what other prompts
-    would give.
+    Copies of a prompt under other ids are one unit, because they are not independent.
     """
     first: dict[str, SampleRecord] = {}
     for sample in samples:
@@ -177,8 +173,8 @@ def prompt_units(samples: Iterable[SampleRecord]) -> dict[str, str]:
 
 
 def prompt_sums(samples: Iterable[SampleRecord], metric: Metric) -> dict[str, np.ndarray]:
-    """float64 [C] sums of the metric's columns per distinct prompt, over turns, repeats and copies;
-    silent ones left out.
+    """float64 [C] sums of the metric's columns per distinct prompt, over turns, repeats and copies,
+    without turns to which the metric does not apply.
     """
     samples = list(samples)
     units = prompt_units(samples)
@@ -192,7 +188,7 @@ def prompt_sums(samples: Iterable[SampleRecord], metric: Metric) -> dict[str, np
 
 
 def point(samples: Iterable[SampleRecord], metric: Metric | str) -> float | None:
-    """The number itself, without interval; None where it is undefined."""
+    """The metric without interval; None if undefined."""
     metric = METRICS[metric] if isinstance(metric, str) else metric
     sums = list(prompt_sums(samples, metric).values())
     value = float(metric.value(np.sum(sums, axis=0))) if sums else np.nan
@@ -200,13 +196,13 @@ def point(samples: Iterable[SampleRecord], metric: Metric | str) -> float | None
 
 
 def counts(samples: Sequence[SampleRecord]) -> dict[str, int | dict[str, int]]:
-    """How many prompts, turns, failures and so on stand behind the numbers.
+    """Counts of prompts, turns, failures and verdicts.
 
-    `n` distinct prompts with at least one turn that did not fail, `copies` further ids with one of
-    these prompts, `turns` the turns of all of them, `failed` turns with an error (in no other
-    number), `fallbacks` turns decoded by AR because the drafter could not take them, `degenerate`
-    turns that run in a loop, `capped` turns that ended at the length cap, `verdicts` of the
-    lossless check.
+    `n`: distinct prompts with at least one turn that did not fail. `copies`: further ids of these
+    prompts. `turns`: turns of all of them. `failed`: turns with an error, excluded from all other
+    numbers. `fallbacks`: turns decoded by AR because the drafter could not take them. `degenerate`:
+    turns with a loop. `capped`: turns that ended at the length cap. `verdicts`: of the lossless
+    check.
     """
     good = [s for s in samples if s.error is None]
     units = prompt_units(samples)
@@ -226,7 +222,7 @@ def counts(samples: Sequence[SampleRecord]) -> dict[str, int | dict[str, int]]:
 
 
 def acceptance_histogram(samples: Iterable[SampleRecord]) -> dict[int, int]:
-    """Rounds per acceptance length, ascending."""
+    """{acceptance length: rounds}, ascending."""
     histogram = Counter(
         length for s in samples if s.error is None for length in s.acceptance_lengths
     )
@@ -234,7 +230,7 @@ def acceptance_histogram(samples: Iterable[SampleRecord]) -> dict[int, int]:
 
 
 def survival(histogram: dict[int, int]) -> list[float]:
-    """Pr(L >= d) of the acceptance length L for d = 1, 2, ... up to the longest seen; [] without
+    """Pr(L >= d) of the acceptance length L for d = 1, 2, ... up to the maximum; [] without
     rounds.
     """
     rounds = sum(histogram.values())
@@ -245,11 +241,11 @@ def survival(histogram: dict[int, int]) -> list[float]:
 
 
 def is_degenerate(ids: Sequence[int]) -> bool:
-    """Whether an output runs in a loop, which any drafter predicts and which flatters every tau.
+    """Whether an output has a loop, which any drafter predicts and which raises every tau.
 
-    True where some stretch repeats a block of at most 64 tokens at least three times over at least
-    32 tokens, or (loops with a changing number in them) where under a third of the 4-grams of 64 or
-    more tokens are distinct.
+    True if a block of at most 64 tokens is repeated at least three times over at least 32 tokens,
+    or if fewer than a third of the 4-grams of 64 or more tokens are distinct (loops with a changing
+    number).
     """
     tokens = np.asarray(ids)
     for period in range(1, min(64, len(tokens) // 3) + 1):

@@ -1,9 +1,7 @@
-"""Intervals: a seeded percentile bootstrap over prompts, paired by prompt where two runs are
-compared.
+"""Intervals: a seeded percentile bootstrap over prompts, paired by prompt to compare two runs.
 
-The unit is the distinct prompt, not the turn or the round: turns of a dialogue and rounds of an
-answer depend on each other, copies of a prompt say nothing new, and a user wants to know what other
-prompts would give.
+The unit is the distinct prompt, not the turn or the round, because turns of a dialogue, rounds of
+an answer and copies of a prompt are not independent.
 """
 
 from __future__ import annotations
@@ -18,30 +16,30 @@ from dartree_exp.metrics.measures import METRICS, Metric, prompt_sums, prompt_un
 from dartree_exp.records.schema import SampleRecord
 
 LEVEL, REPLICATES, SEED = 0.95, 5000, 0
-# Of five prompts, all have one sign by chance in 6 % of cases, too often for any 95 % claim.
+# With five prompts, all differences have one sign by chance in 6 % of cases: too often for 95 %.
 LEAST_PAIRS = 6
 YES, NO, TOO_FEW, NOT_COMPARABLE = "yes", "no", "too few", "not comparable"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval; None where it is undefined, and no interval below two prompts."""
+    """A number with its interval; None if undefined. No interval for fewer than two prompts."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
 
     def to_dict(self) -> dict[str, float | None]:
-        """As it stands in summary.json."""
+        """As in summary.json."""
         return {"value": self.value, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
 class Paired:
-    """A difference or ratio of two runs over the prompts they share.
+    """A difference or ratio of two runs over their common prompts.
 
-    `n` distinct prompts entered; `mismatched` turns share an id but not the prompt, so they were
-    left out. `separable`: the answer of the function of that name.
+    n: number of distinct prompts. mismatched: turns left out because they share an id but not the
+    prompt. separable: the result of `separable`.
     """
 
     estimate: Estimate
@@ -60,7 +58,7 @@ def bootstrap(table: np.ndarray, value: Callable[[np.ndarray], np.ndarray]) -> E
     """Percentile bootstrap over the rows of a table.
 
     Args:
-        table: float64 [P, C], what each prompt adds to the sums.
+        table: float64 [P, C], each prompt's addends to the sums.
         value: sums [..., C] -> number [...].
     """
     if not len(table):
@@ -71,17 +69,16 @@ def bootstrap(table: np.ndarray, value: Callable[[np.ndarray], np.ndarray]) -> E
 
 
 def separable(estimate: Estimate, n: int, *, none: float, comparable: bool = True) -> str:
-    """Whether a paired number differs from `none`, "no difference": the one rule for every table,
-    file and mark.
+    """Whether a paired number differs from `none`, "no difference"; used by all tables and files.
 
     Args:
         estimate: the difference or ratio with its interval.
-        n: distinct prompts behind it.
-        none: 0 of a difference, 1 of a ratio.
-        comparable: False for times that were not taken under the same conditions.
+        n: number of distinct prompts.
+        none: 0 for a difference, 1 for a ratio.
+        comparable: False for times that were not measured under the same conditions.
 
     Returns:
-        YES or NO (the interval excludes `none` or not), TOO_FEW below LEAST_PAIRS prompts, or
+        YES if the interval excludes `none`, else NO; TOO_FEW for fewer than LEAST_PAIRS prompts;
         NOT_COMPARABLE.
     """
     if not comparable:
@@ -101,8 +98,8 @@ def paired_difference(
 ) -> Paired:
     """`metric` of run A minus that of run B (or A / B), both resampled with the same prompts.
 
-    Only turns that both runs decoded, from the same prompt ids by their hash, and that count for
-    the metric in both. comparable: as in `separable`.
+    Uses only turns that both runs decoded from the same prompt (by hash) and to which the metric
+    applies in both. comparable: as in `separable`.
     """
     metric = _metric(metric)
     rows_a, rows_b = _by_turn(run_a, metric), _by_turn(run_b, metric)
@@ -142,13 +139,10 @@ def paired_difference(
 def best_of(
     runs: Sequence[Sequence[SampleRecord]], metric: Metric | str, *, comparable: bool = True
 ) -> int | None:
-    """Index of the run that beats every other one: each paired difference is `separable` and above
-    zero.
-
-    None below two runs, or where some difference is not: then no run is the best.
+    """Index of the run that is better than every other one: each paired difference is `separable`
+    and positive. None if there is no such run, or fewer than two runs.
     """
-    # A run for which the number is not defined (plain decoding has no tau) has no claim to be the
-    # best.
+    # Runs without the metric (plain decoding has no tau) are not compared.
     values = {
         i: v for i, samples in enumerate(runs) if (v := estimate(samples, metric).value) is not None
     }
@@ -181,7 +175,7 @@ def _interval(value: float, replicates: np.ndarray | None) -> Estimate:
         return Estimate(None)
     if replicates is None:
         return Estimate(value)
-    # A resample may hold no prompt with a round; it says nothing about the number.
+    # The metric is undefined for a resample that has no prompt with a round.
     defined = replicates[np.isfinite(replicates)]
     if not len(defined):
         return Estimate(value)
@@ -192,8 +186,8 @@ def _interval(value: float, replicates: np.ndarray | None) -> Estimate:
 
 @lru_cache(maxsize=8)
 def _weights(prompts: int) -> np.ndarray:
-    """float64 [REPLICATES, P]: how often each resample drew each prompt; equal for equal P, so that
-    runs are paired.
+    """float64 [REPLICATES, P]: how often each resample drew each prompt. Depends only on P, so runs
+    are paired.
     """
     draws = np.random.default_rng(SEED).integers(prompts, size=(REPLICATES, prompts))
     flat = draws + prompts * np.arange(REPLICATES)[:, None]

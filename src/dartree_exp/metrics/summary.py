@@ -1,6 +1,4 @@
-"""summary.json of a run: every metric with its interval, overall and by category, and what each
-number means.
-"""
+"""summary.json of a run: every metric with interval, overall and by category, and definitions."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ _MILLISECONDS = {stage: stage_milliseconds(stage) for stage in STAGES}
 
 
 def summarise(samples: Sequence[SampleRecord], method: str) -> dict[str, Any]:
-    """The content of summary.json. Every estimate is {value, low, high}; undefined ones hold None,
-    never NaN.
+    """The content of summary.json. Every estimate is {value, low, high}; None if undefined, never
+    NaN.
     """
     histogram = acceptance_histogram(samples)
     categories = dict.fromkeys(s.category for s in samples)

@@ -1,6 +1,4 @@
-"""Benchmark prompts: what is asked, in which words, in which order, under which version. Knows
-nothing of decoding.
-"""
+"""Benchmark prompts: data, templates, order and version. Independent of decoding."""
 
 from dartree_exp.prompts.loader import load_prompts
 from dartree_exp.prompts.prompt import Prompt

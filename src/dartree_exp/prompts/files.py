@@ -1,5 +1,5 @@
-"""The rows of a local file: JSON lines, a JSON list, either gzipped, or Parquet. One damaged row is
-named and refused.
+"""Reads rows from a local file: JSON lines or a JSON list (also gzipped), or Parquet. A damaged row
+is an error with its number.
 """
 
 from __future__ import annotations
@@ -19,17 +19,13 @@ from dartree_exp.records.reading import decode, parse_json, refuse_pointer, refu
 Row = dict[str, Any]
 
 MAX_BYTES = 1 << 29
-"""Largest file that is read, unpacked: a few kilobytes of gzip can unpack to more than memory
-holds.
-"""
+"""Limit of the unpacked size: a few kilobytes of gzip can unpack to more than the memory."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, in order. Raises UserError naming the file and the row or line that is
-    damaged.
-    """
+    """The rows of a file, in order. Raises UserError with the file and the damaged row or line."""
     refuse_pointer(path)
     if path.suffix == ".parquet":
         return _from_parquet(path)
@@ -37,10 +33,10 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def parse_rows(content: bytes, source: str) -> list[Row]:
-    """The rows of UTF-8 text, with or without a byte order mark: a JSON list, or JSON lines,
-    whatever the file's name says.
+    """The rows of UTF-8 text, with or without a byte order mark: a JSON list or JSON lines,
+    regardless of the file's name.
 
-    source: named in messages. Raises UserError as `read_rows`.
+    source: for messages. Raises UserError as `read_rows`.
     """
     content = content.removeprefix(b"\xef\xbb\xbf")
     if content.lstrip()[:1] == b"[":
@@ -56,13 +52,13 @@ def _content(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read: {error}") from error
     if len(content) > MAX_BYTES:
         raise UserError(
-            f"{path}: holds more than {MAX_BYTES} bytes (MAX_BYTES of dartree_exp.prompts.files)"
+            f"{path}: has more than {MAX_BYTES} bytes (MAX_BYTES of dartree_exp.prompts.files)"
         )
     return content
 
 
 def _lines(content: bytes, source: str) -> Iterator[Row]:
-    # Not splitlines: texts may hold U+2028 and the like unescaped.
+    # Not splitlines: strings may contain unescaped U+2028 and similar characters.
     for number, line in enumerate(content.split(b"\n"), 1):
         if line.strip():
             place = f"{source}, line {number}"
@@ -75,7 +71,7 @@ def _lines(content: bytes, source: str) -> Iterator[Row]:
 
 
 def _list(text: str, source: str) -> Iterator[Row]:
-    """The items of a JSON list, read one by one so that a damaged one has a number."""
+    """The items of a JSON list, read one by one to find the number of a damaged one."""
     at, number = _skip(text, text.index("[") + 1), 0
     closed = text[at : at + 1] == "]"
     while not closed:
@@ -94,12 +90,12 @@ def _list(text: str, source: str) -> Iterator[Row]:
             raise UserError(f"{place}: not followed by a comma or the end of the list")
         at = at if closed else _skip(text, at + 1)
     if _skip(text, at + 1) != len(text):
-        raise UserError(f"{source}: there is more after the list's end")
+        raise UserError(f"{source}: unexpected text after the end of the list")
 
 
 def _skip(text: str, at: int) -> int:
     space = _SPACE.match(text, at)
-    assert space is not None  # it matches the empty text
+    assert space is not None  # it matches the empty string
     return space.end()
 
 
@@ -114,9 +110,9 @@ def _from_parquet(path: Path) -> list[Row]:
     from pyarrow import ArrowException
 
     level = datasets.logging.get_verbosity()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what is wrong becomes our error
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # errors are raised below
     try:
-        # Streamed, and with a cache folder that goes away: reading a file leaves nothing behind.
+        # Streamed, with a temporary cache folder: reading a file leaves nothing on the disk.
         with tempfile.TemporaryDirectory() as cache:
             rows = datasets.load_dataset(
                 "parquet", data_files=str(path), split="train", streaming=True, cache_dir=cache

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
-    """The prompts to decode, in order: the papers' subset, of the wanted categories, cut to
+    """The prompts to decode, in order: the papers' subset, filtered by category, cut to
     `benchmark.limit`.
 
-    The subset is drawn before categories are picked, so that a category's prompts are the same with
-    and without. Raises UserError for a template that cannot work, missing or damaged data, a row of
-    another form, an unknown category or a limit below 1.
+    The subset is drawn before filtering, so a category's prompts do not depend on the filter.
+    Raises UserError for an invalid template, missing or damaged data, a row of the wrong form, an
+    unknown category or a limit below 1.
     """
     if config.limit is not None and config.limit < 1:
         raise UserError(f"benchmark.limit={config.limit}: must be at least 1")
@@ -37,7 +37,9 @@ def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
     if config.categories:
         known = sorted(set(names.values()))
         if unknown := [name for name in config.categories if name not in known]:
-            raise UserError(f"benchmark.categories: {unknown[0]!r} is none of {', '.join(known)}")
+            raise UserError(
+                f"benchmark.categories: {unknown[0]!r} is not one of {', '.join(known)}"
+            )
         chosen = [row for row in chosen if names[row] in config.categories]
     if config.limit is not None and config.limit < len(chosen):
         chosen = stratify(chosen, [names[row] for row in chosen], config.limit)
@@ -53,7 +55,7 @@ def load_prompts(config: BenchmarkConfig) -> list[Prompt]:
 
 @contextmanager
 def _placed(config: BenchmarkConfig, row: int, source: str) -> Iterator[None]:
-    """A row's error, with the row's place before it."""
+    """Add benchmark, row and source to a row's error."""
     try:
         yield
     except RowError as error:

@@ -1,4 +1,4 @@
-"""A benchmark prompt, and how a data set's row becomes one."""
+"""A benchmark prompt, and how it is made from a row of a data set."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dartree_exp.prompts.template import (
 
 @dataclass(frozen=True)
 class Prompt:
-    """User turns of one conversation; assistant turns in between are the target's own answers.
+    """User turns of one conversation; the assistant turns in between are the target's answers.
 
-    id: `<benchmark>/<row of the data set, from 0>`, the same whatever subset is drawn.
+    id: `<benchmark>/<row of the data set, from 0>`, independent of the subset.
     """
 
     id: str
@@ -34,11 +34,11 @@ class Prompt:
 def render(row: Mapping[str, Any], template: str, optional: str) -> list[str]:
     """User turns of a row.
 
-    A row with `turns` (a list of strings) is ready made and taken as it is. Otherwise `template` is
-    filled with the row's fields (`$field`), and `optional` is appended where the row has its fields
-    and they are neither null nor blank (Alpaca's input). A template that is a single field whose
-    value is a list gives one turn per item (MT-Bench). Raises RowError for a field that is missing,
-    null, blank, a list or an object, and for no turns at all.
+    The `turns` of a row (a list of strings) are used unchanged. Otherwise `template` is filled with
+    the row's fields (`$field`), and `optional` is appended if the row has its fields and they are
+    neither null nor blank (Alpaca's input). A template of only one field whose value is a list
+    gives one turn per item (MT-Bench). Raises RowError for a field that is missing, null, blank, a
+    list or an object, and if there are no turns.
     """
     if "turns" in row:
         return _turns(row, "turns")
@@ -54,8 +54,8 @@ def render(row: Mapping[str, Any], template: str, optional: str) -> list[str]:
 
 
 def category(row: Mapping[str, Any], benchmark: str) -> str:
-    """The row's own category, else the benchmark's name. Raises RowError for one that is no text or
-    number.
+    """The row's category, else the benchmark's name. Raises RowError for a category that is not a
+    string or number.
     """
     return text_of(row, "category") if _given(row.get("category")) else benchmark
 
@@ -65,15 +65,15 @@ def _given(value: object) -> bool:
 
 
 def _turns(row: Mapping[str, Any], name: str) -> list[str]:
-    """The turns in a field: a list of texts, or one text."""
+    """The turns in a field: a list of strings, or one string. Raises RowError."""
     turns = [row[name]] if isinstance(row[name], str) else row[name]
     if not isinstance(turns, list) or not turns:
         raise RowError(
-            f"field {name!r} is not a list of texts: it is "
+            f"field {name!r} is not a list of strings: it is "
             f"{'empty' if turns == [] else kind_of(turns)}"
         )
     for number, turn in enumerate(turns):
         if not isinstance(turn, str) or not turn.strip():
             found = "blank" if isinstance(turn, str) else kind_of(turn)
-            raise RowError(f"field {name!r} is not a list of texts: item {number} is {found}")
+            raise RowError(f"field {name!r} is not a list of strings: item {number} is {found}")
     return list(turns)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
-    """Where the rows come from (for messages) and the rows in the data set's order.
+    """The source of the rows (for messages) and the rows in the data set's order.
 
-    `benchmark.path` wins over the hub. Raises UserError for a missing or damaged file, a hub that
-    gives nothing, or no rows at all.
+    `benchmark.path` takes precedence over the hub. Raises UserError for a missing or damaged file,
+    a data set that the hub does not provide, or no rows.
     """
     if config.path is not None:
         path = locate(config)
@@ -31,7 +31,7 @@ def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
         resource = files("dartree_exp.prompts") / f"{config.name}.jsonl"
         if not resource.is_file():
             raise UserError(
-                f"benchmark.name={config.name}: not shipped; give benchmark.path=<file> or "
+                f"benchmark.name={config.name}: not shipped; set benchmark.path=<file> or "
                 "benchmark.dataset"
             )
         source, rows = f"{config.name}.jsonl", parse_rows(resource.read_bytes(), resource.name)
@@ -41,8 +41,8 @@ def load_rows(config: BenchmarkConfig) -> tuple[str, list[Row]]:
 
 
 def locate(config: BenchmarkConfig) -> Path:
-    """The file of a path: itself, or in a folder the benchmark's usual file, also under a folder of
-    its name.
+    """The file of `benchmark.path`: itself, or in a folder (or its subfolder named like the
+    benchmark) one of `benchmark.files`. Raises UserError.
     """
     assert config.path is not None
     path = user_path(config.path)
@@ -56,8 +56,8 @@ def locate(config: BenchmarkConfig) -> Path:
             if os.path.isfile(folder / name):
                 return folder / name
     raise UserError(
-        f"benchmark.path={config.path}: found none of {', '.join(names)} there or in "
-        f"{config.name}/; give the file"
+        f"benchmark.path={config.path}: none of {', '.join(names)} found there or in "
+        f"{config.name}/; set it to a file"
     )
 
 
@@ -72,7 +72,7 @@ def _from_hub(config: BenchmarkConfig) -> list[Row]:
             ]
     except (OSError, ValueError, DatasetsError) as error:  # offline, unknown, gated, no such split
         raise UserError(
-            f"benchmark={config.name}: the hub gave no {config.dataset} ({type(error).__name__}); "
-            "download it where the "
-            "hub is reachable and give benchmark.path=<file or folder>"
+            f"benchmark={config.name}: {config.dataset} is not available from the hub "
+            f"({type(error).__name__}); download it on another machine and set "
+            "benchmark.path=<file or folder>"
         ) from error

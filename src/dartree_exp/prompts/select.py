@@ -1,4 +1,4 @@
-"""Which rows of a data set are used, and in which order."""
+"""Selects and orders the rows of a data set."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Sequence
 
 def shuffled(size: int, seed: int) -> list[int]:
     """The permutation of `datasets.Dataset.shuffle(seed)`: numpy's PCG64 generator."""
-    import numpy as np  # slow to import, and templates are checked before anything is
+    import numpy as np  # slow to import
 
     return np.random.default_rng(seed).permutation(size).tolist()
 
 
 def subset(size: int, count: int | None, limit: int | None, seed: int) -> list[int]:
-    """Row numbers before any stratification.
+    """Row numbers before stratification.
 
     The papers' rule: a set larger than `count` is shuffled and cut, a smaller one keeps its order.
-    A `limit` that leaves rows out shuffles as well, since difficulty drifts along most files and a
-    head is no sample.
+    It is also shuffled if `limit` leaves rows out: the first rows are not a random sample.
     """
     wanted = size if count is None else min(count, size)
     if wanted < size or (limit is not None and limit < wanted):
@@ -26,11 +25,10 @@ def subset(size: int, count: int | None, limit: int | None, seed: int) -> list[i
 
 
 def stratify(rows: Sequence[int], categories: Sequence[str], limit: int) -> list[int]:
-    """`limit` of the rows, one category after the other in turn; `categories[i]` belongs to
-    `rows[i]`.
+    """`limit` rows, taken from the categories in turn. categories[i]: of rows[i].
 
-    Categories come in alphabetical order, rows within one in the order given; a category that runs
-    out is passed over.
+    Categories are in alphabetical order, rows of a category in the given order; an exhausted
+    category is skipped.
     """
     queues: dict[str, list[int]] = {name: [] for name in sorted(set(categories))}
     for row, name in zip(rows, categories, strict=True):

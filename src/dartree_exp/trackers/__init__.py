@@ -1,4 +1,4 @@
-"""Mirrors of the record: Weights & Biases, TensorBoard, or none."""
+"""Mirrors of the records: Weights & Biases, TensorBoard, or none."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from dartree_exp.trackers.wandb_tracker import WandbTracker
 
 
 def make_tracker(config: Config, folder: Path, say: Callable[[str], None] | None = None) -> Tracker:
-    """The tracker that `config.tracker` asks for, started, with the samples that a resumed run
-    already has.
+    """The tracker of `config.tracker`, started, with the samples that a resumed run already has.
 
     Args:
         folder: the run folder, opened; its parent's name is the group.
-        say: takes notices (a failure of the tracker, how to upload); None prints them to stderr.
+        say: gets messages (a failure of the tracker, how to upload); None prints them to stderr.
     """
     method = str(config.method)
     info = RunInfo(
@@ -31,7 +30,7 @@ def make_tracker(config: Config, folder: Path, say: Callable[[str], None] | None
     tracker = start_tracker(config.tracker, asdict(config), info, say)
     if isinstance(tracker, NoTracker):
         return tracker
-    # A resumed run mirrors itself whole: the server would keep two halves under one id as two runs.
+    # A resumed run is mirrored completely: a tracker's server would keep its parts as two runs.
     run = Run(folder)
     for sample in run.samples:
         tracker.log_sample(sample, [r for r in run.rounds if r.sample_key == sample.key])
@@ -44,7 +43,7 @@ def start_tracker(
     info: RunInfo,
     say: Callable[[str], None] | None = None,
 ) -> Tracker:
-    """The tracker that `config` asks for, started. settings: of the run. say: as `make_tracker`."""
+    """The tracker of `config`, started. settings: of the run. say: as in `make_tracker`."""
     say = say or _to_stderr
     if config.name == "none":
         return NoTracker()

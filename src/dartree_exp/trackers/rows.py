@@ -1,6 +1,4 @@
-"""What trackers are told: flat rows of a round, a prompt and a summary, the same for all of
-them.
-"""
+"""The rows sent to trackers, for a round, a prompt and a summary; the same for all trackers."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from dartree_exp.records.flat import flatten
 _NUMBERS = ("tau_macro", "speedup", "tokens_per_second")
 _NOT_CHARTED = {"definitions", "interval", "acceptance_histogram"}
 _ENDS = {"value": "", "low": "_low", "high": "_high"}
-"""Of the parts of an estimate."""
+"""Suffixes for the parts of an estimate."""
 
 SAMPLE_COLUMNS = (
     *(
@@ -35,7 +33,7 @@ SAMPLE_COLUMNS = (
 
 
 def round_row(index: int, record: RoundRecord) -> dict[str, float]:
-    """The numbers of one round; `round/index` counts all rounds of the run."""
+    """The numbers of one round. `round/index` counts all rounds of the run."""
     return {
         "round/index": index,
         "round/tokens_advanced": record.tokens_advanced,
@@ -67,7 +65,7 @@ def prompt_row(samples: Sequence[SampleRecord]) -> dict[str, float]:
 
 
 def sample_row(sample: SampleRecord) -> list[object]:
-    """One line of a table of samples, in the order of SAMPLE_COLUMNS."""
+    """One row of the table of samples, in the order of SAMPLE_COLUMNS."""
     return [
         *(sample.id, sample.category, sample.turn, sample.repeat, sample.verdict, sample.finish),
         *(sample.emitted, sample.rounds, point([sample], "tau_macro"), point([sample], "speedup")),
@@ -81,7 +79,7 @@ def sample_row(sample: SampleRecord) -> list[object]:
 
 
 def histogram_bins(counts: Mapping[str, int]) -> tuple[list[int], list[float]]:
-    """Counts and bin edges of the acceptance lengths, one bin each from 1 to the longest seen."""
+    """Counts and bin edges of the acceptance lengths, one bin per length from 1 to the maximum."""
     lengths = range(1, max(map(int, counts)) + 1)
     return [counts.get(str(length), 0) for length in lengths], [
         length - 0.5 for length in (*lengths, lengths[-1] + 1)
@@ -89,10 +87,10 @@ def histogram_bins(counts: Mapping[str, int]) -> tuple[list[int], list[float]]:
 
 
 def charted(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """summary.json as flat keys: an estimate becomes `tau_macro`, `tau_macro_low`,
-    `tau_macro_high`; others `a/b`.
+    """summary.json with flat keys: an estimate becomes `tau_macro`, `tau_macro_low`,
+    `tau_macro_high`; other keys are `a/b`.
 
-    Undefined numbers, definitions and lists are left out: a chart can do nothing with them.
+    Undefined numbers, definitions and lists are left out, because they cannot be charted.
     """
     found = {}
     for name, value in flatten(summary, "/"):

@@ -1,6 +1,4 @@
-"""TensorBoard as a mirror of the run folder: `tensorboard --logdir multirun/<sweep>` shows a
-sweep.
-"""
+"""TensorBoard as a mirror of the run folder: `tensorboard --logdir multirun/<sweep>`."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ class TensorboardTracker:
     """Scalars per round and per prompt, the settings as text, the summary's numbers and the
     acceptance histogram.
 
-    Event files lie in `tensorboard/` of the run folder.
+    Event files are in `tensorboard/` of the run folder.
     """
 
     def __init__(self) -> None:
@@ -29,9 +27,7 @@ class TensorboardTracker:
         self._rounds = 0
 
     def start(self, config: Mapping[str, Any], info: RunInfo) -> None:
-        """Open the event file. Raises ImportError where the extra `tensorboard` is not
-        installed.
-        """
+        """Open the event file. Raises ImportError if the extra `tensorboard` is not installed."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -40,12 +36,12 @@ class TensorboardTracker:
             ) from error
 
         folder = info.folder / FOLDER
-        shutil.rmtree(folder, ignore_errors=True)  # a resumed run mirrors itself whole
+        shutil.rmtree(folder, ignore_errors=True)  # a resumed run is mirrored completely
         self._writer = SummaryWriter(str(folder))
         self._writer.add_text("config", f"```json\n{json.dumps(dict(config), indent=2)}\n```", 0)
 
     def log_sample(self, sample: SampleRecord, rounds: Sequence[RoundRecord] = ()) -> None:
-        """The numbers of each round, then those of the prompt, each over its own count."""
+        """Log the numbers of each round and of the prompt, each over its own index."""
         if self._writer is None:
             return
         for record in rounds:
@@ -56,7 +52,7 @@ class TensorboardTracker:
         self._writer.flush()
 
     def log_row(self, row: Mapping[str, float]) -> None:
-        """One point per number, over `train/index`."""
+        """Log one point per number, over `train/index`."""
         if self._writer is not None:
             self._add(row, int(row["train/index"]))
             self._writer.flush()

@@ -1,4 +1,4 @@
-"""What a tracker is, and the guard that keeps it from ever costing a result."""
+"""The tracker interface, and a guard against its failures."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from dartree_exp.records import RoundRecord, SampleRecord
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Who a run is: `id` its config hash, `group` its sweep, `job_type` its method, `folder` where
-    its records lie.
-    """
+    """A run for a tracker. id: config hash, group: sweep, job_type: method, folder: run folder."""
 
     id: str
     name: str
@@ -24,7 +22,7 @@ class RunInfo:
 
 
 class Tracker(Protocol):
-    """A mirror of the record. It may lose everything: the run folder is what counts."""
+    """A mirror of the records. Only the run folder is authoritative."""
 
     def start(self, config: Mapping[str, Any], info: RunInfo) -> None:
         """Begin the run."""
@@ -33,10 +31,10 @@ class Tracker(Protocol):
         """Mirror one sample and its rounds, after they are on disk."""
 
     def log_row(self, row: Mapping[str, float]) -> None:
-        """Mirror one line of a training's curve; its place is `train/index`."""
+        """Mirror one line of a training's curve; its index is `train/index`."""
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """End the run with its summary.json, or None where it has none because it failed."""
+        """End the run with its summary.json, or None if the run failed."""
 
 
 class NoTracker:
@@ -56,11 +54,11 @@ class NoTracker:
 
 
 class Guarded:
-    """A tracker whose failures are said once and end the mirroring, never the run.
+    """A tracker whose first failure is reported and ends the mirroring, but not the run.
 
     Args:
-        tracker: the one that may fail.
-        say: takes the message.
+        tracker: the tracker that may fail.
+        say: gets the message.
     """
 
     def __init__(self, tracker: Tracker, say: Callable[[str], None]) -> None:
@@ -82,19 +80,17 @@ class Guarded:
             self._try("log_row", row)
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """End the run, also after a failure: what was mirrored so far may still arrive."""
+        """End the run, also after a failure: earlier data may still be uploaded."""
         self._try("finish", summary)
 
     def _try(self, name: str, *arguments: object) -> None:
         try:
             getattr(self._tracker, name)(*arguments)
-        except (
-            Exception
-        ) as error:  # whatever a tracker's library raises, the result is on disk already
+        except Exception as error:  # the records are on disk, whatever the library raises
             if not self._failed:
                 kind = f"{type(self._tracker).__name__} stopped at {name}: {type(error).__name__}"
                 self._say(
-                    f"{kind}: {' '.join(str(error).split())}. The run goes on; its records are "
+                    f"{kind}: {' '.join(str(error).split())}. The run continues; its records are "
                     "safe."
                 )
             self._failed = True

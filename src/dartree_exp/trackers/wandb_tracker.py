@@ -1,5 +1,5 @@
-"""Weights & Biases as a mirror of the run folder: one W&B run per configuration, offline unless
-asked otherwise.
+"""Weights & Biases as a mirror of the run folder: one W&B run per configuration, by default
+offline.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ from dartree_exp.trackers.rows import (
 )
 from dartree_exp.trackers.tracker import RunInfo
 
-INIT_TIMEOUT, FINISH_TIMEOUT = (
-    30.0,
-    120.0,
-)  # seconds; an unreachable server must not hold a finished run
+INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 120.0  # seconds; for an unreachable server
 
 
 class WandbTracker:
@@ -32,7 +29,7 @@ class WandbTracker:
 
     Args:
         config: project, entity and mode (offline | online | disabled).
-        say: takes the line that tells how to upload an offline run.
+        say: gets the message on how to upload an offline run.
     """
 
     def __init__(self, config: TrackerConfig, say: Callable[[str], None]) -> None:
@@ -42,8 +39,8 @@ class WandbTracker:
         self._rounds = 0
 
     def start(self, config: Mapping[str, Any], info: RunInfo) -> None:
-        """Open the W&B run. Its files go to $WANDB_DIR, or to `wandb/` in the run folder."""
-        import wandb  # a second to import, and needed by this tracker only
+        """Open the W&B run. Its files are in $WANDB_DIR, or in `wandb/` of the run folder."""
+        import wandb  # slow to import
 
         self._run = wandb.init(
             project=self._config.project,
@@ -55,13 +52,12 @@ class WandbTracker:
             job_type=info.job_type,
             config=dict(config),
             dir=os.environ.get("WANDB_DIR") or str(info.folder),
-            # without it the second point of a sweep would log into the first one's run
+            # else the second point of a sweep would log into the run of the first
             reinit="create_new",
             settings=wandb.Settings(
                 silent=True,
-                console="off",  # the live line is not a log
-                # a sampling thread would take its share of the cores being timed
-                x_disable_stats=True,
+                console="off",
+                x_disable_stats=True,  # a sampling thread would disturb the timing
                 init_timeout=INIT_TIMEOUT,
                 finish_timeout=FINISH_TIMEOUT,
             ),
@@ -71,7 +67,7 @@ class WandbTracker:
             self._run.define_metric(f"{group}/*", step_metric=f"{group}/index")
 
     def log_sample(self, sample: SampleRecord, rounds: Sequence[RoundRecord] = ()) -> None:
-        """One history row per round, then one for the prompt."""
+        """Log one history row per round, then one for the prompt."""
         if self._run is None:
             return
         for record in rounds:
@@ -81,12 +77,12 @@ class WandbTracker:
         self._run.log(prompt_row(self._samples))
 
     def log_row(self, row: Mapping[str, float]) -> None:
-        """One history row."""
+        """Log one history row."""
         if self._run is not None:
             self._run.log(dict(row))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Write summary, table and histogram and close the W&B run; exit code 1 where there is no
+        """Write summary, table and histogram and close the W&B run, with exit code 1 if there is no
         summary.
         """
         run, self._run = self._run, None
@@ -105,7 +101,7 @@ class WandbTracker:
             )
 
     def _media(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """The table of samples, and the histogram of acceptance lengths where there was a round."""
+        """The table of samples, and the histogram of acceptance lengths if there was a round."""
         import numpy as np
         import wandb
 

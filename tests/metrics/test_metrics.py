@@ -211,8 +211,8 @@ PUBLISHED = {  # facts/dartree.md 6.7: Qwen3-4B Domino chain, macro and micro ta
 @pytest.mark.parametrize(
     ("temperature", "dataset"), [(t, name) for t, cells in PUBLISHED.items() for name in cells]
 )
-def test_macro_and_micro_tau_of_the_published_domino_records(shared, temperature, dataset):
-    path = shared / "data" / "domino_records" / f"{temperature}_graph_{dataset}.jsonl"
+def test_macro_and_micro_tau_of_the_published_domino_records(shared_data, temperature, dataset):
+    path = shared_data / "domino_records" / f"{temperature}_graph_{dataset}.jsonl"
     run = []
     for line in path.read_text().splitlines():
         record = json.loads(line)

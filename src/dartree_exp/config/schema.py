@@ -72,7 +72,7 @@ class TreeConfig:
 
     name: str = knob("builder", allowed=TREES)
     scoring: str | None = knob(
-        "scorer; null: conditional where the drafter has a head, else marginal",
+        "scorer; null: conditional if the drafter has a head, else marginal",
         allowed=SCORERS,
     )
     budget: int = knob("B: non-root nodes sent to verification per round", low=0, high=MOST_NODES)

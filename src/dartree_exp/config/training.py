@@ -30,7 +30,7 @@ class TrainingConfig:
     """
 
     stage: str = knob(
-        "what is trained: backbone (DFlash), head (on the frozen backbone of init), joint (both, "
+        "part to train: backbone (DFlash), head (on the frozen backbone of init), joint (both, "
         "with Domino's curriculum)",
         allowed=STAGES,
     )

@@ -169,7 +169,7 @@ def test_where_all_runs_failed_there_is_no_baseline(tmp_path):
     write_run(tmp_path / "b", mini_run(1), method="domino", end=fail)
     table = comparison(folders(tmp_path), output=tmp_path)[0]
     assert [row[3].text for row in table.rows] == ["–", "–"]
-    assert "Δ tau and tau ratio: no run to take differences from: all failed" in table.notes
+    assert "Δ tau and tau ratio: no baseline: all runs failed" in table.notes
 
 
 def test_a_swap_compares_no_failed_run(tmp_path):
@@ -184,4 +184,4 @@ def test_a_swap_compares_no_failed_run(tmp_path):
     assert [[row[0].text, row[1].text] for row in table.rows] == [
         [f"dartree_pruned tree.budget={b}" for b in (32, 16)]
     ]
-    assert any(note.startswith("FAILED runs are compared with nothing: ") for note in table.notes)
+    assert any(note.startswith("FAILED runs are left out: ") for note in table.notes)

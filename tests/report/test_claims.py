@@ -66,7 +66,7 @@ def test_speeds_are_bold_where_each_method_was_timed_beside_plain_decoding(tmp_p
     table = rewritten(tmp_path, baseline="paired")
     winner = "dartree_pruned tree.budget=128"
     assert bold(table) == {("tau macro", winner), ("speedup", winner)}
-    assert "ms a round" not in table.headers and not any("rank" in note for note in table.notes)
+    assert "ms per round" not in table.headers and not any("rank" in note for note in table.notes)
 
 
 def test_a_shared_baseline_makes_no_speed_bold_and_ranks_by_milliseconds_a_round(tmp_path):
@@ -98,7 +98,7 @@ def test_the_rank_leaves_plain_decoding_out(tmp_path):
     write_run(tmp_path / "ar", ar, method="ar", baseline="shared")
     table = comparison(folders(tmp_path))[0]
     shown = {
-        row[0].text: row[list(table.headers).index("ms a round")].text.split("\n")
+        row[0].text: row[list(table.headers).index("ms per round")].text.split("\n")
         for row in table.rows
     }
     assert shown["fast"][0] == "50.00" and shown["fast"][-1] == "rank 1"

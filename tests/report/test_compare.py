@@ -89,7 +89,7 @@ def test_plain_decoding_comes_first_but_is_not_the_default_baseline(sweep):
 
 def test_exact_and_lossy_runs_never_share_a_table(sweep):
     write_run(sweep / "d", mini_run(exact=False), method="typical")
-    with pytest.raises(RecordError, match=r"lossy runs never share a table with exact ones.*/d$"):
+    with pytest.raises(RecordError, match=r"lossy runs cannot be compared with exact ones.*/d$"):
         comparison(folders(sweep))
     comparison([sweep / "d"])
 
@@ -190,7 +190,7 @@ def test_every_table_says_on_what_and_how_it_was_measured(sweep):
                 table.title,
                 piece,
             )
-        assert "every budget and other setting comes from the configuration" in notes
+        assert "all settings, budgets included, come from the configuration" in notes
 
 
 def test_each_setting_gets_its_own_table_and_an_overview_stands_first(sweep):

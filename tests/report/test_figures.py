@@ -76,7 +76,7 @@ def test_survival_is_the_share_of_rounds_with_its_interval():
     assert (points[2].low, points[2].high) == (0.0, 0.5)
 
 
-def test_branch_ranks_divide_what_was_taken_by_what_was_offered():
+def test_branch_ranks_divide_accepted_by_offered():
     def at(id, places, children):
         r = dict(
             root=1,
@@ -93,8 +93,8 @@ def test_branch_ranks_divide_what_was_taken_by_what_was_offered():
         )
 
     points = branch_estimates([at("a", [0, 1], [2, 3, 0]), at("b", [], [2])], {"a": "a", "b": "b"})
-    # Place 0 was offered three times and taken once, place 1 likewise, place 2 was offered once and
-    # not taken.
+    # Rank 0 was offered three times and accepted once, rank 1 likewise, rank 2 was offered once and
+    # not accepted.
     assert [p.value for p in points] == pytest.approx([1 / 3, 1 / 3, 0])
     assert points[1].low is not None
     copies = branch_estimates(
@@ -141,7 +141,7 @@ def test_a_heat_map_writes_each_number_and_leaves_gaps():
 def test_many_runs_are_drawn_together_by_method_and_this_is_said(tmp_path):
     runs = [write_run(tmp_path / str(i), mini_run(i % 2), budget=8 + i) for i in range(10)]
     [survival] = [plot for plot in plots(in_order(runs)) if plot.name == "survival"]
-    assert "runs of a method are taken together" in survival.caption
+    assert "runs of a method are pooled" in survival.caption
 
 
 def test_the_command_writes_svg_files(tmp_path, capsys):

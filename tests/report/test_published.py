@@ -181,5 +181,5 @@ def test_a_run_of_plain_decoding_says_how_to_get_the_speedup_over_the_papers_ar(
     assert any(
         note.startswith("our row ar: AR through the speculative loop") for note in table.notes
     )
-    assert any("of the sweep, timed apart" in note for note in table.notes)
+    assert any("of the sweep, timed separately" in note for note in table.notes)
     assert table.rows[1][0].values["method"] == "ar"

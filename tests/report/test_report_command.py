@@ -127,7 +127,7 @@ def test_a_wandb_report_gets_the_summaries_under_the_names_of_the_tables(
     assert list(summaries) == ["dartree_pruned tree.budget=16", "dartree_pruned tree.budget=64"]
     assert (
         summaries["dartree_pruned tree.budget=16"]["n"] == 48
-        and "every budget and other setting comes" in note
+        and "all settings, budgets included, come" in note
     )
     assert note.startswith("0 wrong of 96 outputs; 96 exact. ")
 

@@ -73,13 +73,13 @@ def test_lossy_runs_are_refused_beside_exact_ones(sweep):
     write_run(
         sweep / "lossy", mini_run(exact=False), method="chain_domino", tree__name="chain", budget=32
     )
-    with pytest.raises(RecordError, match="lossy runs never share a table"):
+    with pytest.raises(RecordError, match="lossy runs cannot be compared"):
         swap_tables(find_runs(sweep), "tree.budget")
 
 
 def test_the_command_writes_the_table(sweep, capsys):
     assert main([str(sweep), "--swap", "drafter", "--swap", "tree", "--latex"]) == 0
-    assert "of 2 comparisons of equals about 0.1" in (sweep / "swap_drafter.md").read_text()
+    assert "of 2 comparisons without a true difference about 0.1" in (sweep / "swap_drafter.md").read_text()
     assert (
         (sweep / "swap_drafter.tex").exists()
         and (sweep / "swap_tree.md").exists()
@@ -100,4 +100,4 @@ def test_too_few_prompts_and_copies_of_one_are_said_to_be_too_few(tmp_path):
         [table] = swap_tables(find_runs(tmp_path / folder), "drafter")
         [row] = table.rows
         assert [row[0].text, row[2].text, row[-1].text] == ["dspark", n, "too few"]
-        assert any("of 0 comparisons of equals" in note for note in table.notes)
+        assert any("of 0 comparisons without a true difference" in note for note in table.notes)

@@ -28,7 +28,7 @@ def test_the_terminal_shows_path_siblings_and_pruned_nodes(tmp_path, capsys):
         "·tail  the target's own token",
         "·w3  -2.08 #0",
         "·w5  -2.09 #1",
-        "pruned: ·w4 (2 nodes with what is below)",
+        "pruned: ·w4 (2 nodes with their descendants)",
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_sweep_and_an_old_run_are_refused_with_the_reason(tmp_path, capsys):
     assert "recorded: none (record.trees=all force=true records all)" in capsys.readouterr().err
     write_run(tmp_path / "b", mini_run())
     assert main([str(tmp_path), "--tree", "p0:0"]) == 2
-    assert "these are 2: name one run folder" in capsys.readouterr().err
+    assert "there are 2 runs: name one folder" in capsys.readouterr().err
 
 
 def test_token_text_is_never_markup(tmp_path):

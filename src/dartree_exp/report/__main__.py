@@ -1,5 +1,5 @@
-"""`python -m dartree_exp.report <folders>`: tables, plots and pages of finished or running runs,
-from their files alone.
+"""`python -m dartree_exp.report <folders>`: tables, plots and pages of runs, from their files
+alone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from dartree_exp.report.verdicts import lead
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0, or 2 where a folder could not be reported (the others are) or another request
-    failed.
-    """
+    """Exit status: 0, or 2 if a folder or another request failed (the others are reported)."""
     with survive_closed_pipe():
         return _main(arguments)
 
@@ -71,7 +69,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     for request in _requests(options, files, console, loose, found, tables, arguments):
         try:
             request()
-        except UserError as error:  # one that fails does not take the others with it
+        except UserError as error:  # the other requests continue
             failed = complain(error)
     return 2 if files.conclude() or failed else 0
 
@@ -85,9 +83,7 @@ def _requests(
     tables: list[Table],
     arguments: Sequence[str] | None,
 ) -> Iterator[Callable[[], object]]:
-    """What was asked for besides the tables of each folder, in the order in which `tables`
-    grows.
-    """
+    """The requests besides the tables of each folder, in the order of `tables`."""
     if len(loose) > 1:
         yield lambda: tables.extend(comparison(loose, console, options.baseline))
     for key in options.swap:
@@ -105,20 +101,18 @@ def _requests(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dartree_exp.report",
-        description="Rebuild what can be said about run folders: table.md and table.csv in each, "
+        description="Rebuild the tables of run folders: table.md and table.csv in each, "
         "comparison.md and comparison.csv in a sweep folder.",
     )
     parser.add_argument("folders", nargs="+", type=Path, help="run folders or sweep folders")
     parser.add_argument(
-        "--baseline", help="run that differences are taken from: its name, method or folder name"
+        "--baseline", help="the run to compare with: its name, method or folder name"
     )
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="one page with tables, plots and the tree viewer"
     )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="every plot as an SVG file")
-    parser.add_argument(
-        "--latex", action="store_true", help="the tables as .tex files as well, beside the others"
-    )
+    parser.add_argument("--latex", action="store_true", help="also write the tables as .tex files")
     parser.add_argument(
         "--swap",
         metavar="KEY",
@@ -138,15 +132,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tree",
         metavar="SAMPLE:ROUND",
-        help="draw the draft tree of this round of one run, and do nothing else",
+        help="only draw the draft tree of this round of one run",
     )
     return parser
 
 
 def _readable(folder: Path) -> tuple[list[Run], bool]:
-    """The runs at `folder` whose records can be read, and whether some could not (they are
-    named).
-    """
+    """The readable runs in `folder`, and whether there are others (an error is printed)."""
     good, bad = [], False
     for run in find_runs(folder):
         if run.unreadable:
@@ -163,7 +155,7 @@ def _show_tree(folders: Sequence[Path], place: str, console: Console) -> int:
         runs = [run for folder in folders for run in find_runs(folder)]
         if len(runs) != 1:
             raise RecordError(
-                f"--tree draws a round of one run; these are {len(runs)}: name one run folder"
+                f"--tree draws a round of one run, but there are {len(runs)} runs: name one folder"
             )
         print_tree(console, *find_tree(runs[0], place))
     except UserError as error:
@@ -209,7 +201,7 @@ def _published(
 def _show(
     tables: Sequence[Table], name: str, console: Console, options: argparse.Namespace, files: Files
 ) -> None:
-    """Print tables on request and, where one folder was named, write them into it."""
+    """Print tables; if one folder was given, write them to it."""
     for table in tables:
         table.print(console)
     if tables and len(options.folders) == 1:
@@ -241,7 +233,7 @@ def _write_page(
     from dartree_exp.report.page import page
 
     if not runs:
-        raise RecordError(f"--html {path}: there is no run to report")
+        raise RecordError(f"--html {path}: no run to report")
     ordered = in_order(runs)
     words = [
         "python",

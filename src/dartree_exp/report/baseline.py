@@ -1,4 +1,4 @@
-"""Which run of a table the others are compared with; one that failed never is."""
+"""The baseline of a table; a failed run never is one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from dartree_exp.report.tables import method_of
 
 
 def baselines(groups: Sequence[Group], wanted: str | None) -> list[int | None]:
-    """Index of each group's baseline, None where every run of it failed.
+    """Index of each group's baseline; None if every run of it failed.
 
-    wanted: a run's name in the table, its method or its folder's name; one that fits runs of some
-    groups only leaves the others their usual baseline. None: the first run that is a result and not
-    plain decoding.
+    wanted: a run's name in the table, its method or its folder's name; groups without it keep their
+    usual baseline. None: the first run that is a result and not plain decoding.
 
-    Raises RecordError for a name that fits no run or several, or one that failed.
+    Raises RecordError for a name that does not name one run, or names one that failed.
     """
     usual = [_usual(group) for group in groups]
     if wanted is None:
@@ -29,18 +28,14 @@ def baselines(groups: Sequence[Group], wanted: str | None) -> list[int | None]:
     for group, index in zip(groups, found, strict=True):
         if index is not None and group.runs[index].state == "FAILED":
             message = group.runs[index].status.get("message")
-            raise RecordError(
-                f"baseline {wanted!r} is a FAILED run ({message}): nothing can be measured by it"
-            )
+            raise RecordError(f"baseline {wanted!r} is a FAILED run ({message}); name another one")
     return [
         default if index is None else index for index, default in zip(found, usual, strict=True)
     ]
 
 
 def _usual(group: Group) -> int | None:
-    """The first run that is a result and not plain decoding, else the first one that did not
-    fail.
-    """
+    """The first run that is a result and not plain decoding, else the first that did not fail."""
     order = sorted(
         range(len(group.runs)),
         key=lambda i: (method_of(group.runs[i]) == "ar", not is_result(group.runs[i])),

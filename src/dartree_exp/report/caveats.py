@@ -1,6 +1,4 @@
-"""What a reader of a run's numbers must know: an unfinished or failed run, times that are not
-valid, another clock.
-"""
+"""Caveats of a run's numbers: an unfinished or failed run, invalid times, another clock."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from dartree_exp.report.table import Cell, lines
 
 
 def caveats(run: Run) -> list[str]:
-    """One note for each thing that qualifies this run's numbers, the gravest first."""
+    """The caveats of this run's numbers, the most serious first."""
     notes = []
     done, expected = len(run.samples), planned(run)
     message = f": {run.status['message']}" if run.status.get("message") else ""
-    # A run draws its own table once its last sample is in, just before it says how it ended.
+    # A run prints its table after its last sample, just before it records its state.
     if is_incomplete(run):
         notes.append(f"{done} of {expected} samples, incomplete: {run.lost}")
     elif run.state != "DONE" and not (run.state == "RUNNING" and done == expected):
@@ -47,8 +45,8 @@ def caveats(run: Run) -> list[str]:
         )
     if unsynchronised(run):
         notes.append(
-            "stages were timed without synchronising the device (engine.profile=false): shares are "
-            "of queuing"
+            "stages were timed without synchronising the device (engine.profile=false): shares "
+            "include queuing"
         )
     if any(not sample.exact for sample in run.samples):
         notes.append("LOSSY: the acceptance rule does not preserve the target's distribution")
@@ -56,7 +54,7 @@ def caveats(run: Run) -> list[str]:
 
 
 def of_all(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
-    """The caveats of several runs, each said once for all the runs it holds for."""
+    """The caveats of several runs, each once, with the names of its runs."""
     holders: dict[str, list[str]] = {}
     for name, run in zip(names, runs, strict=True):
         for caveat in caveats(run):
@@ -67,10 +65,10 @@ def of_all(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
 
 
 def load_problem(environment: Mapping[str, Any]) -> str | None:
-    """`times not valid: load 7 on 2 cores` where a machine had more to do than cores at start or
-    end, else None.
+    """`times not valid: load 7 on 2 cores` if the load average was above the number of cores at
+    start or end, else None.
 
-    `load` is {start, end, cores} with load averages of one minute; older records hold the three
+    `load` is {start, end, cores} with load averages of one minute; older records have the three
     averages at the start.
     """
     for stamp in (environment, *environment.get("earlier", ())):
@@ -83,42 +81,42 @@ def load_problem(environment: Mapping[str, Any]) -> str | None:
 
 
 def timed(run: Run, cell: Cell) -> Cell:
-    """A cell that holds times, which says so where they are not valid; the CSV says why."""
+    """A cell of times, marked if they are not valid, with the reason in the CSV."""
     problem = load_problem(run.environment)
     marked = replace(cell, values={**cell.values, "times": problem or ""})
     return lines(marked, "not valid") if problem else marked
 
 
 def planned(run: Run) -> int | None:
-    """Samples that the finished run has, where its record says so."""
+    """Samples of the finished run; None if not recorded."""
     expected = run.status.get("prompts")
     return expected if isinstance(expected, int) else None
 
 
 def is_incomplete(run: Run) -> bool:
-    """Whether a run that had ended well has lost records since."""
+    """Whether records of a finished run are missing."""
     return bool(run.lost)
 
 
 def is_result(run: Run) -> bool:
-    """Whether the run came to a good end with all of its samples and no wrong output."""
+    """Whether the run is done, with all of its samples and no wrong output."""
     return run.state == "DONE" and not any(s.verdict == "wrong" for s in run.samples)
 
 
 def shared_baseline(run: Run) -> bool:
-    """Whether plain decoding was timed once for a sweep, apart from this run."""
+    """Whether plain decoding was timed once for a sweep, not beside this run."""
     return setting(run.config, "baseline") == SHARED
 
 
 def unsynchronised(run: Run) -> bool:
-    """Whether the stages of an asynchronous device were timed without waiting for it."""
+    """Whether stages on a GPU were timed without synchronising it."""
     return not str(run.environment.get("device", "cpu")).startswith("cpu") and not setting(
         run.config, "engine.profile"
     )
 
 
 def failures(run: Run, most: int = 5) -> list[str]:
-    """One note per failed sample, wrong verdict and reason of a fallback, the first few of each."""
+    """A note for each failed sample, wrong verdict and fallback, the first few of each."""
     notes: list[str] = []
     groups: Sequence[tuple[str, list[str]]] = (
         (

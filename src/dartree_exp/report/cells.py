@@ -1,4 +1,4 @@
-"""Cells that several tables have."""
+"""Cells shared by several tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dartree_exp.report.table import Cell, interval, lines
 
 
 def name_cell(name: str, run: Run, category: str) -> Cell:
-    """The run's name, with its state where that is not DONE."""
+    """The run's name, with its state if that is not DONE."""
     unlike = "incomplete" if caveats.is_incomplete(run) else run.state
     shown = name if unlike == "DONE" else f"{name} ({unlike})"
     values = {"run": name, "folder": run.path.name, "state": run.state, "category": category}
@@ -29,8 +29,8 @@ def paired_cell(
     as_ratio: bool,
     comparable: bool = True,
 ) -> Cell:
-    """Difference or ratio against the baseline; says how many prompts both runs share where it is
-    not all of them.
+    """Difference or ratio against the baseline; with the number of shared prompts if some are not
+    shared.
     """
     if reference is None:
         return Cell("baseline")
@@ -43,9 +43,7 @@ def paired_cell(
 
 
 def counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:
-    """The cell with n beside it, and how many outputs loop or ended at the cap: both flatter
-    tau.
-    """
+    """The cell with n, and the number of outputs that loop or ended at the cap: both raise tau."""
     numbers = counts(samples)
     said = [f"n = {numbers['n']}"]
     said += [
@@ -57,10 +55,10 @@ def counted(cell: Cell, samples: Sequence[SampleRecord]) -> Cell:
 
 
 def title(what: str, group: Group) -> str:
-    """A table's title, with what sets its group apart."""
+    """A table's title, with the title of its group."""
     return f"{what}: {group.title}" if group.title else what
 
 
 def of_category(samples: Sequence[SampleRecord], category: str) -> list[SampleRecord]:
-    """The samples of a category; of every one for "all"."""
+    """The samples of a category; all samples for "all"."""
     return [s for s in samples if category in ("all", s.category)]

@@ -1,5 +1,5 @@
-"""What a table may claim: which row is the best, which differences are separable, whether its times
-may be compared.
+"""The claims of a table: which row is the best, which differences are separable, whether times can
+be compared.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ SEPARABLE = (
     "distinct prompts or more"
 )
 BEST = (
-    f"bold: the best, separable from every other row ({SEPARABLE}); else none is bold. Plain "
-    "decoding (ar) and runs with "
-    "wrong outputs, without an end or incomplete never are"
+    f"bold: the best row, if separable from every other row ({SEPARABLE}); never plain decoding "
+    "(ar), nor a run that is unfinished, incomplete or has wrong outputs"
 )
 
 
 def against_times(runs: Sequence[Run]) -> list[str]:
-    """Why the times of these runs prove nothing about which is the faster; empty where they may be
-    compared.
-    """
+    """Why the times of these runs cannot be compared; empty if they can."""
     apart = "plain decoding was not timed beside each method (baseline=shared)"
     return [apart] * any(shared_baseline(run) for run in runs) + _apart(runs) + _unlike(runs)
 
@@ -59,14 +56,13 @@ def comparable(runs: Sequence[Run], metric: str) -> bool:
 
 
 def notes(runs: Sequence[Run]) -> list[str]:
-    """What bold means here, and why no time is bold where none may be."""
+    """The meaning of bold, and why no time is bold if none can be."""
     found = [BEST]
     if reasons := against_times(runs):
         found.append(f"no speed is bold or separable: {'; '.join(reasons)}")
     if any(shared_baseline(run) for run in runs) and not _unlike(runs):
         found.append(
-            "rank: by milliseconds per round, which do not depend on plain decoding; lower is "
-            "faster"
+            "rank: by milliseconds per round, independent of plain decoding; lower is faster"
         )
     return found
 
@@ -78,9 +74,9 @@ def mark_best(
     samples: Sequence[Sequence[SampleRecord]],
     metric: str,
 ) -> None:
-    """Make the cell of the best row bold, where there is one that may be.
+    """Make the cell of the best row bold, if there is one.
 
-    samples: of each run, those behind its row.
+    samples: the samples of each row.
     """
     best = best_of(samples, metric, comparable=comparable(runs, metric))
     if best is not None and may_be_best(runs[best]):
@@ -88,16 +84,12 @@ def mark_best(
 
 
 def may_be_best(run: Run) -> bool:
-    """Plain decoding is what the others are measured by; wrong outputs and unfinished runs are no
-    result.
-    """
+    """False for plain decoding, which is the baseline, and for wrong or unfinished runs."""
     return method_of(run) != "ar" and is_result(run)
 
 
 def round_times(runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]]) -> list[Cell]:
-    """Milliseconds a round of each run; where all are from one machine, with the rank among those
-    that may be the best.
-    """
+    """Milliseconds per round of each run; with ranks if all are from one machine."""
     times = [estimate(chosen, "ms_per_round") for chosen in samples]
     cells = [
         timed(run, interval("ms_per_round", time.to_dict()))

@@ -1,9 +1,8 @@
-"""Several runs side by side: the same numbers, and differences paired by prompt against one of
-them.
+"""The comparison of several runs: their numbers, and differences from a baseline, paired by prompt.
 
-A table compares runs of one target on one set of prompts under one law of decoding
-(`labels.Group`); a sweep over benchmarks or temperatures gets one such table each, and an overview
-of methods against settings as the papers have.
+A table compares runs of one target, one set of prompts and one decoding distribution
+(`labels.Group`); a sweep over benchmarks or temperatures gets a table for each, and an overview of
+methods against settings like those in the papers.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dartree_exp.report.tables import also, method_of
 
 HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
 _TAU, _SPEEDUP = HEADERS.index("tau macro"), HEADERS.index("speedup")
-ROUND = "ms a round"
+ROUND = "ms per round"
 
 
 def comparison(
@@ -40,21 +39,20 @@ def comparison(
     output: Path | None = None,
     write: Callable[[Path, str], object] = write_atomic,
 ) -> list[Table]:
-    """Compare runs: per group overall, and tau per category where there are several; an overview
-    first of several groups.
+    """Compare runs: a table per group, and tau by category if there are several; before them an
+    overview if there are several groups.
 
     Args:
         folders: run folders, in any order.
         console: print the tables there.
-        baseline: the run that differences are taken from, by its name in the table, its method or
-            its folder's name; None takes the first that is not plain decoding.
-        output: folder for comparison.md and comparison.csv (which has every category), written
-            after the printing.
-        write: puts text into a file.
+        baseline: the run to compare with, by its name in the table, its method or its folder's
+            name; None: the first that is not plain decoding.
+        output: folder for comparison.md and comparison.csv (with every category).
+        write: writes text to a file.
 
     Raises:
-        RecordError: a bad folder, lossy runs beside exact ones, or a baseline that names no run or
-            several.
+        RecordError: a bad folder, lossy runs beside exact ones, or a baseline that does not name
+            one run.
     """
     runs = in_order(folders)
     refuse_lossy_beside_exact(runs)
@@ -86,12 +84,12 @@ def in_order(folders: Iterable[str | Path | Run]) -> list[Run]:
 
 
 def refuse_lossy_beside_exact(runs: Sequence[Run]) -> None:
-    """RecordError where some of the runs, but not all, were decoded by a lossy rule."""
+    """Raise RecordError if some runs, but not all, have a lossy verifier."""
     lossy = [run for run in runs if any(not sample.exact for sample in run.samples)]
     if lossy and len(lossy) < len(runs):
         named = ", ".join(str(run.path) for run in lossy)
         raise RecordError(
-            f"lossy runs never share a table with exact ones; compare these apart: {named}"
+            f"lossy runs cannot be compared with exact ones; report these separately: {named}"
         )
 
 
@@ -101,7 +99,7 @@ def _overall(group: Group, base: int | None) -> Table:
         paired_difference(run.samples, reference, "tau_macro").mismatched for run in group.runs
     )
     against = (
-        "no run to take differences from: all failed"
+        "no baseline: all runs failed"
         if base is None
         else f"against {group.names[base]}, paired by prompt"
     )
@@ -127,8 +125,8 @@ def _overall(group: Group, base: int | None) -> Table:
 
 
 def _rows(group: Group, base: int | None, category: str) -> list[list[Cell]]:
-    """Of every run; where plain decoding was timed apart, milliseconds a round have a column, else
-    they go to the CSV.
+    """A row per run. Milliseconds per round have a column if plain decoding was timed separately;
+    else they are only in the CSV.
     """
     samples = [of_category(run.samples, category) for run in group.runs]
     reference = [] if base is None else samples[base]
@@ -185,7 +183,7 @@ def _row(
 
 
 def _settled(group: Group, row: Sequence[Cell]) -> Sequence[Cell]:
-    """The row with its group's settings as a column, where there are several groups."""
+    """The row with a CSV column of its group's settings, if there are several groups."""
     if not group.title:
         return row
     return [replace(row[0], values={**row[0].values, "settings": group.title}), *row[1:]]

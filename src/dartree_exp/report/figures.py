@@ -1,4 +1,4 @@
-"""Which plots the runs at hand can carry, and the data of each: from runs to figures."""
+"""The plots that can be made of given runs, and their data."""
 
 from __future__ import annotations
 
@@ -30,14 +30,12 @@ KNOBS = {
     "tree.candidates": "candidates K per depth",
 }
 NUMBERS = {"tau_macro": "tau macro, tokens per round", "speedup": "speedup, × plain decoding"}
-MOST_SERIES = 8  # per plot of one line a run; above, the runs of a method are drawn together
+MOST_SERIES = 8  # lines per plot; if there are more runs, those of a method are pooled
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its file name, title and what a reader must know to read it; drawn when asked
-    for.
-    """
+    """A figure with its file name, title and caption; `draw` makes it."""
 
     name: str
     title: str
@@ -46,7 +44,7 @@ class Plot:
 
 
 def plots(runs: Sequence[Run]) -> list[Plot]:
-    """Every plot for which the runs have what it needs, group by group."""
+    """All plots that can be made of the runs, group by group."""
     found: list[Plot] = []
     for index, group in enumerate(group_runs(runs)):
         suffix = f"_{index}" if group.title else ""
@@ -71,14 +69,14 @@ def _knob_plots(group: Group) -> Iterator[Plot]:
             yield Plot(
                 f"{metric}_{knob.split('.')[1]}",
                 f"{number.split(',')[0]} against {knob.split('.')[1]}",
-                f"bands: {footer.INTERVAL}; every value that was run to its end is "
-                f"drawn{_times(group.runs, metric)}",
+                f"bands: {footer.INTERVAL}; all finished values are drawn"
+                f"{_times(group.runs, metric)}",
                 _curves(lines, label, number),
             )
 
 
 def _times(runs: Sequence[Run], metric: str) -> str:
-    """What a caption adds where the metric is a time and the times of some run are not valid."""
+    """The caption's note on invalid times, if the metric is a time."""
     problems = dict.fromkeys(
         caveats.load_problem(run.environment) for run in runs if metric in claims.TIMES
     )
@@ -101,8 +99,8 @@ def _curves(
 
 
 def _series(group: Group, knob: str) -> dict[str, list[tuple[float, Run]]]:
-    """Name -> (value of the knob, run), for runs that differ in the knob alone; series of at least
-    two values.
+    """Name -> (value of the knob, run), for runs that differ in the knob alone; at least two
+    values.
     """
     families: dict[tuple[tuple[str, str], ...], list[tuple[float, Run]]] = defaultdict(list)
     for run in group.runs:
@@ -121,7 +119,7 @@ def _series(group: Group, knob: str) -> dict[str, list[tuple[float, Run]]]:
 
 
 def _grids(group: Group) -> Iterator[Plot]:
-    """Heat maps over width and budget, where both were varied together."""
+    """Heat maps over width and budget, if both were varied together."""
     cells: dict[tuple[tuple[str, str], ...], dict[tuple[float, float], Run]] = defaultdict(dict)
     for run in group.runs:
         width, budget = (footer.setting(run.config, f"tree.{name}") for name in ("width", "budget"))
@@ -150,7 +148,7 @@ def _grids(group: Group) -> Iterator[Plot]:
 
 def _is_grid(grid: dict[tuple[float, float], Run]) -> bool:
     widths, budgets = ({key[i] for key in grid} for i in (0, 1))
-    # Two curves that cross in one point, one over widths and one over budgets, are no grid.
+    # Excludes two curves that cross in one point, one over widths and one over budgets.
     return len(widths) > 1 and len(budgets) > 1 and 3 * len(grid) >= 2 * len(widths) * len(budgets)
 
 
@@ -193,9 +191,7 @@ def _round_plots(group: Group) -> Iterator[Plot]:
         "stages",
         "Where a round's time goes",
         f"mean over all rounds{_times(drafting, 'ms_per_round')}"
-        + (
-            "" if exact else "; stages were not synchronised with the device: shares are of queuing"
-        ),
+        + ("" if exact else "; stages were not synchronised with the device and include queuing"),
         lambda: _rounds().stage_bars(stages),
     )
     rounds: dict[str, list[RoundRecord]] = defaultdict(list)
@@ -209,9 +205,8 @@ def _round_plots(group: Group) -> Iterator[Plot]:
         yield Plot(
             "branches",
             "Acceptance by branch rank",
-            "of the nodes offered below the accepted path at each place among their siblings, the "
-            "share that the target "
-            f"took{pooled}; bars end: {footer.INTERVAL}",
+            "accepted / offered nodes by rank among siblings; a node is offered if its parent was "
+            f"accepted{pooled}; intervals: {footer.INTERVAL}",
             lambda: _rounds().branch_bars(branching),
         )
     places = {
@@ -222,9 +217,9 @@ def _round_plots(group: Group) -> Iterator[Plot]:
     if places:
         yield Plot(
             "candidates",
-            "Where the accepted tokens stood",
-            "accepted drafts by their place among their depth's candidates, in the drafter's base "
-            f"order{pooled}",
+            "Rank of the accepted tokens",
+            "accepted drafts by rank among their depth's candidates, in the drafter's base order"
+            f"{pooled}",
             lambda: _rounds().candidate_curves(places),
         )
 
@@ -236,7 +231,7 @@ def _rounds():
 
 
 def _line_names(runs: Sequence[Run]) -> list[str]:
-    """One name per run, or per method where there would be too many lines."""
+    """One name per run, or one per method if there would be too many lines."""
     return (
         name_runs(runs)[0]
         if len(runs) <= MOST_SERIES
@@ -248,9 +243,7 @@ def _per_line(runs: Sequence[Run]) -> tuple[dict[str, list[SampleRecord]], str]:
     samples: dict[str, list[SampleRecord]] = defaultdict(list)
     for name, run in zip(_line_names(runs), runs, strict=True):
         samples[name] += run.samples
-    return dict(samples), "" if len(samples) == len(
-        runs
-    ) else "; the runs of a method are taken together"
+    return dict(samples), "" if len(samples) == len(runs) else "; the runs of a method are pooled"
 
 
 def _stage_times(samples: Sequence[SampleRecord]) -> dict[str, float]:

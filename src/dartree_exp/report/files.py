@@ -1,4 +1,4 @@
-"""What a report writes and what it complains about."""
+"""Writing a report's files and printing its errors."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from dartree_exp.records.files import write_atomic
 
 
 class Files:
-    """Writes what a report leaves behind. What cannot be written is counted, said in one line at
-    the end, and stops nothing.
+    """Writes a report's files. Files that cannot be written are counted and named in one line at
+    the end.
     """
 
     def __init__(self) -> None:
         self._refused: list[RecordError] = []
 
     def write(self, path: Path, text: str) -> bool:
-        """Write a file, and the folder it lies in where that is not there yet; whether it could be
-        written.
-        """
+        """Write a file, and its folder if it does not exist. Returns whether it was written."""
         try:
             with explained(path.parent):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +32,7 @@ class Files:
         return True
 
     def conclude(self) -> bool:
-        """Whether something could not be written; it is said here."""
+        """Print an error if a file could not be written. Returns whether there was one."""
         if self._refused:
             count = len(self._refused)
             files = "a file" if count == 1 else f"{count} files, the first of them"
@@ -47,6 +45,6 @@ class Files:
 
 
 def complain(error: UserError) -> bool:
-    """Say it in one line; True, so that a caller can note that something failed."""
+    """Print an error in one line. Returns True, for the caller to store."""
     print(f"error: {printable_line(error)}", file=sys.stderr)
     return True

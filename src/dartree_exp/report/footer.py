@@ -1,4 +1,4 @@
-"""What stands below every table: what was run, on what, and what the numbers mean."""
+"""The notes below every table: setup, machine and definitions."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from dartree_exp.records.environment import code_version
 _KNOBS = ("budget", "width", "beta", "candidates", "draft_sampling")
 ROW_INVARIANT = (
     "only exact passes here: the warm-up found that a row's bits do not depend on the number of "
-    "rows beside it "
-    "(row_invariant), so rounding explains no difference"
+    "other rows (row_invariant), so rounding cannot explain a difference"
 )
 SHARED = "shared"
 INTERVAL = f"{LEVEL:.0%} percentile bootstrap over prompts"
 PROVENANCE = (
-    "every budget and other setting comes from the configuration; the report picks none "
-    "by its result"
+    "all settings, budgets included, come from the configuration; none was chosen by its result"
 )
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
-    """Value of a dotted key of a configuration, None where it is missing."""
+    """Value of a dotted key of a configuration; None if it is missing."""
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -35,7 +33,7 @@ def setting(config: Mapping[str, Any], key: str) -> Any:
 
 
 def definitions(*names: str) -> list[str]:
-    """One note per metric, and one for the intervals."""
+    """A note for each metric, and one for the intervals."""
     notes = [f"{name.replace('_', ' ')}: {METRICS[name].definition}" for name in names]
     return [
         *notes,
@@ -44,7 +42,7 @@ def definitions(*names: str) -> list[str]:
 
 
 def machine(environment: Mapping[str, Any]) -> str:
-    """Hardware, threads, dtype and torch in one line: what a speed must not be quoted without."""
+    """Hardware, threads, dtype and torch version in one line."""
     if not environment:
         return "environment not recorded"
     cpu = environment.get("cpu") or {}
@@ -92,9 +90,7 @@ def method(config: Mapping[str, Any]) -> str:
 
 
 def stamp(runs: Sequence[Run]) -> list[str]:
-    """What was run, on which hardware, with how many threads and which dtype, and where the
-    settings come from.
-    """
+    """Notes on setup, hardware, verdict rule, code version and the origin of the settings."""
     return [
         *dict.fromkeys(setup(run.config) for run in runs),
         *dict.fromkeys(machine(run.environment) for run in runs),
@@ -105,7 +101,7 @@ def stamp(runs: Sequence[Run]) -> list[str]:
 
 
 def _codes(runs: Sequence[Run]) -> list[str]:
-    """Which version of the code made how many runs, where it was not one that made them all."""
+    """The number of runs of each version of the code, if there are several."""
     counted = Counter(code_version(run.environment) for run in runs if run.environment)
     if len(counted) < 2:
         return []
@@ -116,7 +112,7 @@ def _codes(runs: Sequence[Run]) -> list[str]:
 
 
 def verdict_rule(environment: Mapping[str, Any]) -> list[str]:
-    """What passes as lossless under this environment, where the record says it."""
+    """What passes as lossless in this environment, if recorded."""
     if environment.get("row_invariant") is True:
         return [ROW_INVARIANT]
     tolerance = environment.get("tolerance")
@@ -131,7 +127,7 @@ def verdict_rule(environment: Mapping[str, Any]) -> list[str]:
 def beside(config: Mapping[str, Any]) -> str:
     """Where plain decoding was timed."""
     return (
-        "of the sweep, timed apart"
+        "of the sweep, timed separately"
         if setting(config, "baseline") == SHARED
         else "in the same process"
     )

@@ -1,5 +1,5 @@
-"""Short names: of runs by their method and what tells them apart, of groups of runs that a table
-may compare.
+"""Short names of runs, by their method and the settings that differ, and of comparable groups of
+runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _Law = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one target on one set of prompts under one law of decoding: the most that one table
-    compares.
+    """Runs of one target, one set of prompts and one decoding distribution, which a table can
+    compare.
 
-    `title` is what sets the group apart from the others, "" where it is the only one; `names` as
-    `name_runs`.
+    `title`: the settings in which the group differs from the others, "" if it is the only one;
+    `names`, `hidden`: see `name_runs`.
     """
 
     title: str
@@ -40,8 +40,8 @@ class Group:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Groups in the order of their first run. Seeds and caps on prompts do not split: pairing takes
-    what is shared.
+    """Groups in the order of their first run. Seeds and limits on prompts do not split groups:
+    pairing uses the shared prompts.
     """
     members: dict[_Law, list[Run]] = {}
     flats: dict[_Law, dict[str, str]] = {}
@@ -57,7 +57,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 
 def name_runs(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
-    """Names in the order of the runs, and the settings that differ beyond what the names show.
+    """Names in the order of the runs, and the settings that differ besides those in the names.
 
     Equal names get the folder's name appended.
     """
@@ -72,11 +72,11 @@ def name_runs(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
 def name_settings(
     methods: Sequence[str], flat: Sequence[Mapping[str, str]]
 ) -> tuple[list[str], list[str]]:
-    """Names of flat configurations: the method, then the settings that tell them apart; and what
-    differs besides.
+    """Names of flat configurations: the method, then the settings that differ; and the differing
+    settings that are not in the names.
 
-    Settings of drafter and tree count only among runs of one method (its name stands for them); all
-    others (model, benchmark, decoding, engine) are named wherever they differ.
+    Settings of a method's parts are shown only if runs of one method differ in them; all others
+    (model, benchmark, decoding, engine) are shown whenever they differ.
     """
     compared = _differing(flat)
     outer = [key for key in compared if key.split(".")[0] not in _METHOD_PARTS]
@@ -92,11 +92,10 @@ def name_settings(
 
 
 def method_names(runs: Sequence[Run]) -> dict[Path, str]:
-    """Names by folder that say nothing of target, prompts or decoding, so that a method has one
-    name in all of them.
+    """Names by folder without target, prompts and decoding, so a method has one name in all groups.
 
-    Runs of one group that such names cannot tell apart (two seeds, two thread counts) get their
-    folder's name appended.
+    Runs of one group with the same name (two seeds, two thread counts) get their folder's name
+    appended.
     """
     flat = [read_settings(run.config) for run in runs]
     inner = [
@@ -124,9 +123,7 @@ def read_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def compared(config: Mapping[str, Any]) -> dict[str, str]:
-    """The flat settings that a comparison looks at: not where a result goes or what it is
-    called.
-    """
+    """The flat settings that a comparison uses: without output, tracker and names."""
     return {
         key: value
         for key, value in read_settings(config).items()
@@ -153,9 +150,7 @@ def _differing(flat: Sequence[Mapping[str, str]]) -> list[str]:
         for key in keys
         if key.split(".")[0] not in _NOT_COMPARED and len({_at(c, key) for c in flat}) > 1
     ]
-    return sorted(
-        found, key=lambda key: not key.endswith(".name")
-    )  # a group's choice says more than its settings
+    return sorted(found, key=lambda key: not key.endswith(".name"))  # choices before settings
 
 
 def _tell_apart(
@@ -164,7 +159,7 @@ def _tell_apart(
     parts: list[list[str]],
     groups: list[Any],
 ) -> set[str]:
-    """Add `key=value` to the runs of every group that the key splits further, key by key; the keys
+    """Add `key=value` to the runs of every group that a key splits further. Returns the keys
     used.
     """
     used = set()

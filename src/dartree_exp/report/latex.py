@@ -1,4 +1,4 @@
-"""Tables as LaTeX with booktabs: from the same cells as Markdown and CSV."""
+"""Tables as LaTeX with booktabs, from the same cells as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def escape(text: str) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """A file of floats, one a table; intervals stand small below their numbers, notes below the
+    """A file with one float per table; intervals are small below their numbers, notes below the
     table.
     """
     return HEAD + "\n".join(_float(table) for table in tables)
@@ -83,9 +83,7 @@ def _caption(table: Table) -> str:
 
 
 def _cell(cell: Cell, first: bool) -> str:
-    """The cell's lines below each other, the first one's to the left; all but the head line
-    small.
-    """
+    """The cell's lines below each other, all but the first in small type. first: left-aligned."""
     head, *rest = (escape(line) for line in cell.text.split("\n"))
     head = rf"\textbf{{{head}}}" if cell.best or cell.bad else head
     if not rest:

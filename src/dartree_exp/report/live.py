@@ -20,7 +20,7 @@ class LiveLine(ProgressLine):
         total: samples of the whole run.
         console: where to write.
         done: samples of an earlier, resumed session.
-        label: what is being run.
+        label: the name of the run.
         options: as `ProgressLine`.
     """
 
@@ -36,7 +36,7 @@ class LiveLine(ProgressLine):
         super().__init__(total, console, len(self._samples), label, unit="prompt", **options)
 
     def update(self, sample: SampleRecord) -> None:
-        """Count a finished sample and show where the run stands."""
+        """Count a finished sample and show the progress."""
         self._samples.append(sample)
         self.advance(len(self._samples))
 

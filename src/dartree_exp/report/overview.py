@@ -50,8 +50,7 @@ def overview(groups: Sequence[Group]) -> Table:
     everyone = [run for group in groups for run in group.runs]
     notes = [
         *caveats.of_all(everyone, [names[run.path] for run in everyone]),
-        "tau macro, then speedup; intervals in the tables below; bold: the best tau, by the rule "
-        "given there",
+        "tau macro, then speedup; intervals and the rule for bold are in the tables below",
         *footer.stamp(everyone),
         *footer.definitions("tau_macro", "speedup"),
     ]

@@ -1,7 +1,7 @@
-"""Numbers from the papers beside ours: a table that never lets one be taken for the other.
+"""Numbers from the papers beside ours, clearly marked.
 
-`published.yaml` holds the cells with their sources. They were measured on other hardware, with
-other models, prompts and settings: no difference against ours is computed, and no best is marked.
+`published.yaml` has the cells with their sources. They were measured on other hardware, with other
+models, prompts and settings, so no difference from ours is computed and no best is marked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Row:
     """A published row: numbers by column and quantity (`tau`, `speedup`, `round_ms`,
     `tokens_per_second`).
 
-    `ar` says which plain decoding its speedups are over.
+    `ar`: the plain decoding that its speedups are over.
     """
 
     set: str
@@ -57,7 +57,7 @@ def published() -> tuple[Row, ...]:
 
 
 def not_here() -> frozenset[str]:
-    """Published methods that this framework cannot run, so that no run bears their names."""
+    """Published methods that this framework does not have."""
     return frozenset(_data()["not_here"])
 
 
@@ -99,7 +99,7 @@ def _rows(part: dict[str, Any]) -> list[Row]:
 
 
 def published_tables(runs: Sequence[Run]) -> list[Table]:
-    """One table per temperature of the runs: ours first, then what was published for the same
+    """One table per temperature of the runs: ours first, then the published numbers of the same
     methods.
     """
     tables = []
@@ -151,11 +151,10 @@ def _table(ours: Sequence[Run], theirs: Sequence[Row], temperature: float) -> Ta
 
 
 def _whose_ar(ours: Sequence[Run], theirs: Sequence[Row]) -> list[str]:
-    """Over which plain decoding each speedup was taken, and what turns ours into theirs."""
+    """The plain decoding that each speedup is over, and how to convert ours to theirs."""
     places = " or ".join(dict.fromkeys(footer.beside(run.config) for run in ours))
     notes = [
-        "ours: speedup over lean AR, a loop of our own that does nothing but decode one token a "
-        f"step, {places}"
+        f"ours: speedup over lean AR, our own loop that only decodes one token per step, {places}"
     ]
     for ar in dict.fromkeys(
         row.ar for row in theirs if any("speedup" in cell for cell in row.cells.values())
@@ -164,14 +163,13 @@ def _whose_ar(ours: Sequence[Run], theirs: Sequence[Row]) -> list[str]:
         notes.append(f"{MARK} speedup over {ar}: {'; '.join(sets)}")
     if any(method_of(run) == "ar" for run in ours):
         notes.append(
-            "our row ar: AR through the speculative loop over lean AR; another row's speedup / "
-            "this one is its speedup "
-            "over AR through that loop"
+            "our row ar: AR through the speculative loop over lean AR; divide another row's "
+            "speedup by it to get the speedup over AR through that loop"
         )
     if any(footer.setting(run.config, "protocol") != "paper" for run in ours):
         notes.append(
-            "ours times every draft; DARTree's clock leaves out the first one of an answer "
-            "(protocol=paper)"
+            "ours includes the time of every draft; DARTree's clock leaves out the first draft of "
+            "an answer (protocol=paper)"
         )
     return notes
 

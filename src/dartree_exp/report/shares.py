@@ -1,4 +1,4 @@
-"""Shares of rounds and of nodes that plots draw, with intervals over prompts."""
+"""Shares of rounds and nodes for plots, with intervals over prompts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dartree_exp.metrics.measures import Metric, ratio
 from dartree_exp.metrics.stats import Estimate, bootstrap, estimate
 from dartree_exp.records import RoundRecord, SampleRecord
 
-MOST_PLACES = 8  # of the bars by branch rank
+MOST_PLACES = 8  # bars by branch rank
 
 
 def survival_estimates(samples: Sequence[SampleRecord]) -> list[Estimate]:
@@ -38,11 +38,10 @@ def survival_estimates(samples: Sequence[SampleRecord]) -> list[Estimate]:
 def branch_estimates(
     rounds: Sequence[RoundRecord], units: Mapping[str, str], most: int = MOST_PLACES
 ) -> list[Estimate]:
-    """By place among siblings: nodes accepted / nodes offered below the accepted path, with
-    intervals over prompts.
+    """For each rank among siblings: nodes accepted / nodes offered, with intervals over prompts.
 
-    Rounds of older records, which do not say it, are left out. A node is offered where its parent
-    was reached. units: `metrics.prompt_units` of the samples.
+    A node is offered if its parent was reached. Rounds of older records without these ranks are
+    left out. units: `metrics.prompt_units` of the samples.
     """
     tables: dict[str, np.ndarray] = defaultdict(lambda: np.zeros((most, 2)))
     for r in rounds:

@@ -1,5 +1,5 @@
-"""What one choice is worth: paired differences between runs that differ in one setting, or one
-group of them, alone.
+"""The effect of one choice: paired differences between runs that differ in one setting or group
+alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ HEADERS = ("run", "against", "n", "Δ tau", "tau ratio", "separable")
 def swap_tables(runs: Sequence[Run], key: str) -> list[Table]:
     """Every pair of runs that differ in `key` alone, one table per group of comparable runs.
 
-    key: a setting, `tree.width`, or a group, `drafter`, all of whose settings may differ.
+    key: a setting such as `tree.width`, or a group such as `drafter`, all of whose settings may
+        differ.
 
     Raises:
         RecordError: the runs have no such setting, no two of them differ in it alone, or some are
@@ -41,7 +42,7 @@ def swap_tables(runs: Sequence[Run], key: str) -> list[Table]:
     ]
     if not tables:
         raise RecordError(
-            f"--swap {key}: no two of these runs differ in that alone (FAILED ones left out)"
+            f"--swap {key}: no two of these runs differ in it alone (FAILED runs are left out)"
         )
     return tables
 
@@ -66,13 +67,11 @@ def _table(group: Group, key: str) -> Table | None:
     ]
     notes = [
         *caveats.of_all(group.runs, group.names),
-        *([f"FAILED runs are compared with nothing: {', '.join(failed)}"] if failed else []),
-        f"Δ tau, tau ratio: run minus, over, the other one, paired by prompt; they differ in {key} "
-        "alone; "
-        "the higher tau stands first",
-        f"separable: {claims.SEPARABLE}; of {judged} comparisons of equals about "
-        f"{(1 - LEVEL) * judged:.1f} would look "
-        "separable by chance",
+        *([f"FAILED runs are left out: {', '.join(failed)}"] if failed else []),
+        f"Δ tau, tau ratio: difference and ratio of two runs that differ in {key} alone, paired by "
+        "prompt; the higher tau first",
+        f"separable: {claims.SEPARABLE}; of {judged} comparisons without a true difference about "
+        f"{(1 - LEVEL) * judged:.1f} would be separable by chance",
         *footer.stamp(group.runs),
         *footer.definitions("tau_macro"),
     ]

@@ -1,6 +1,4 @@
-"""One table, three faces: terminal (rich), Markdown and CSV, from the same cells; LaTeX and HTML
-are next door.
-"""
+"""A table for the terminal (rich), Markdown and CSV; `latex.py` and `page/` use the same cells."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ ALARM = "bold red"
 
 @dataclass(frozen=True)
 class Cell:
-    """What a reader sees, and the columns it becomes in a CSV file.
+    """A cell's text and its columns in a CSV file.
 
     Attributes:
         text: in the terminal; lines split by a newline.
         values: CSV column -> value.
         markdown: in Markdown; None joins the lines of `text`.
-        bad: shown as an alarm everywhere: bold, and red where there is colour.
-        best: its first line is bold everywhere; see `claims.mark_best`.
+        bad: shown as an alarm: bold, and red if there is colour.
+        best: its first line is bold; see `claims.mark_best`.
     """
 
     text: str
@@ -42,10 +40,10 @@ class Cell:
 
 @dataclass
 class Table:
-    """Rows of cells under headers; `notes` stand below and define what is above.
+    """Rows of cells under headers, with `notes` below.
 
-    `lead` stands between title and rows, as an alarm where `alarm` says so. `rules` holds indices
-    of rows after which a line is drawn.
+    `lead` is shown between title and rows, in red if `alarm`. `rules`: indices of rows after which
+    a line is drawn.
     """
 
     title: str
@@ -57,14 +55,14 @@ class Table:
     alarm: bool = False
 
     def print(self, console: Console) -> None:
-        """Draw the table and its notes. Outside a terminal the table takes the width it needs."""
+        """Print the table and its notes. Outside a terminal the width is not limited."""
         drawn = RichTable(
             box=box.SIMPLE_HEAD,
             show_edge=False,
             padding=(0, 1, 0, 0),
         )
         for index, header in enumerate(self.headers):
-            # Names and numbers stay whole; where the terminal is narrow, remarks give way.
+            # In a narrow terminal, remarks are wrapped; names and numbers are not.
             whole = not index or any(
                 key.endswith("_low") for row in self.rows for key in row[index].values
             )
@@ -103,9 +101,7 @@ class Table:
         return printable("\n".join(lines).rstrip() + "\n")
 
     def csv(self) -> str:
-        """One line per row and one column per number; undefined numbers are empty, text is never a
-        formula.
-        """
+        """One line per row, one column per number; undefined numbers are empty."""
         records = [
             {_plain(key): _plain(value) for cell in row for key, value in cell.values.items()}
             for row in self.rows
@@ -119,9 +115,7 @@ class Table:
 
 
 def _plain(value: object) -> object:
-    """Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay
-    numbers.
-    """
+    """Puts an apostrophe before text that a spreadsheet would read as a formula."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -146,8 +140,8 @@ def label(name: str, text: str) -> Cell:
 def interval(
     name: str, estimate: Mapping[str, float | None], unit: str = "", sign: bool = False
 ) -> Cell:
-    """An estimate {value, low, high}, the interval on a second line; below two prompts there is
-    none.
+    """An estimate {value, low, high}, with the interval on a second line; none below two
+    prompts.
     """
     value, low, high = (estimate[key] for key in ("value", "low", "high"))
     values = {name: value, f"{name}_low": low, f"{name}_high": high}

@@ -1,4 +1,4 @@
-"""The table of one run: per category and overall, from its folder alone."""
+"""The table of one run: by category and overall, from its folder alone."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run_tables(
     """Print the table of a run folder if a console is given, write its table.md and table.csv, and
     return it.
 
-    RecordError where the folder is no run folder, is damaged, or cannot be written; the table is
-    printed before.
+    Raises RecordError if the folder is not a run folder, is damaged, or cannot be written; the
+    table is printed first.
     """
     run = folder if isinstance(folder, Run) else Run(Path(folder))
     table = run_table(run)
@@ -50,7 +50,7 @@ def run_tables(
 
 
 def run_table(run: Run) -> Table:
-    """The table of a run as far as it has come."""
+    """The table of a finished or unfinished run."""
     summary = summarise(run.samples, method_of(run))
     categories = summary["by_category"]
     rows = (
@@ -81,7 +81,7 @@ def run_table(run: Run) -> Table:
 
 
 def method_of(run: Run) -> str:
-    """The method's name as the run recorded it."""
+    """The recorded name of the method."""
     return (
         run.samples[0].method
         if run.samples

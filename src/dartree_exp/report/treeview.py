@@ -1,4 +1,4 @@
-"""The tree of one recorded round: for the terminal, and as data for the page's viewer."""
+"""The tree of a recorded round, for the terminal and as data for the page's viewer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PRUNED_NAMED = 8  # pruned children named per node in the terminal
 def find_tree(run: Run, place: str) -> tuple[TreeRecord, RoundRecord | None]:
     """The recorded tree and round at SAMPLE:ROUND; SAMPLE is an id, or id/turn.
 
-    RecordError where the place is malformed or its tree was not recorded; it names those that were.
+    Raises RecordError if the place is malformed or its tree was not recorded; the message lists
+    the recorded ones.
     """
     sample, colon, number = place.rpartition(":")
     if not colon or not number.isdecimal():
@@ -40,7 +41,7 @@ def find_tree(run: Run, place: str) -> tuple[TreeRecord, RoundRecord | None]:
 
 
 def _recorded(run: Run) -> tuple[str, list[str]]:
-    """A place that exists, and what is there by sample."""
+    """The first recorded place, and the recorded rounds of each sample."""
     rounds: dict[str, list[int]] = {}
     for tree in run.trees:
         rounds.setdefault(f"{tree.id}/{tree.turn}" if tree.turn else tree.id, []).append(tree.round)
@@ -51,17 +52,16 @@ def _recorded(run: Run) -> tuple[str, list[str]]:
 
 
 def round_of(run: Run, tree: TreeRecord) -> RoundRecord | None:
-    """The round whose tree this is, None where its record is missing."""
+    """The round of this tree; None if its record is missing."""
     return next(
         (r for r in run.rounds if r.sample_key == tree.sample_key and r.round == tree.round), None
     )
 
 
 def print_tree(console: Console, tree: TreeRecord, round_: RoundRecord | None = None) -> None:
-    """Draw the tree: the accepted path in bold green, what was verified in plain, what was pruned
-    named dimly.
+    """Draw the tree: the accepted path in bold green, other verified nodes plain, pruned nodes dim.
 
-    Behind each token stand the log-probability of its path and, after #, its place among its
+    Each token is followed by the log-probability of its path and, after #, its rank among its
     depth's candidates.
     """
     verified = set(range(len(tree.tokens)) if tree.verified is None else tree.verified)
@@ -120,7 +120,7 @@ def _cut(tree: TreeRecord, nodes: Sequence[int], children: Sequence[Sequence[int
     more = f" and {len(nodes) - PRUNED_NAMED} more" if len(nodes) > PRUNED_NAMED else ""
     total = sum(size(node) for node in nodes)
     return f"pruned: {named}{more}" + (
-        f" ({total} nodes with what is below)" if total > len(nodes) else ""
+        f" ({total} nodes with their descendants)" if total > len(nodes) else ""
     )
 
 
@@ -130,8 +130,8 @@ def visible(text: str) -> str:
 
 
 def viewer_data(runs: Sequence[Run], names: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """What the page's viewer draws: per run with recorded trees its samples, per sample its first
-    rounds, compactly.
+    """The data of the page's viewer: runs with recorded trees, their samples, and the first rounds
+    of each.
 
     most: rounds per run. Node lists are those of `TreeRecord`; `state` is 0 pruned, 1 verified, 2
     accepted.

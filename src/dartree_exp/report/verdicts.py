@@ -1,4 +1,4 @@
-"""Lossless or not, said first: wrong outputs, then exact ones and near ties with their largest gap,
+"""The lossless verdicts of a table: wrong outputs, exact ones, near ties with their largest gap,
 and the fp32 proof.
 """
 
@@ -15,10 +15,10 @@ WRONG_NAMED = 3
 
 
 def lead(runs: Sequence[Run], names: Sequence[str] = ()) -> tuple[str, bool]:
-    """The first line of a table or page, and whether it is an alarm: a wrong output, or a proof
-    that failed.
+    """The first line of a table or page, and whether it is an alarm: a wrong output or a failed
+    proof.
 
-    names: of the runs, to say which one a wrong output is from; () for a single run.
+    names: of the runs, shown with wrong outputs; () for a single run.
     """
     samples = [sample for run in runs for sample in run.samples]
     numbers = counts(samples)
@@ -36,7 +36,7 @@ def lead(runs: Sequence[Run], names: Sequence[str] = ()) -> tuple[str, bool]:
 
 
 def cell(samples: Sequence[SampleRecord], proof: tuple[int, int] | None = None) -> Cell:
-    """The verdicts of a row; in the CSV also in words beside the counts."""
+    """The verdicts of a row."""
     numbers = counts(samples)
     wrong = _wrong(numbers)
     shown = [wrong, *_others(samples, numbers), *([_proved(*proof)] if proof else [])]
@@ -53,9 +53,7 @@ def cell(samples: Sequence[SampleRecord], proof: tuple[int, int] | None = None) 
 
 
 def proof_of(run: Run) -> tuple[int, int] | None:
-    """(exact, of) of the outputs that `proof=fp32` decoded once more in fp32; None where it was not
-    asked for.
-    """
+    """(exact, of) of the outputs that `proof=fp32` decoded in fp32; None without a proof."""
     proof = (run.summary or {}).get("proof")
     if (
         not isinstance(proof, Mapping)
@@ -67,8 +65,8 @@ def proof_of(run: Run) -> tuple[int, int] | None:
 
 
 def largest_gap(samples: Sequence[SampleRecord]) -> float | None:
-    """Largest distance of a near tie's token from the maximum, in logits (at T > 0 of log p + g);
-    None without one.
+    """Largest gap of a near tie's token to the maximum, in logits (at T > 0 of log p + g); None
+    without near ties.
     """
     return max(
         (gap for s in samples if s.verdict == "near_tie" and (gap := _gap(s)) is not None),
@@ -77,8 +75,8 @@ def largest_gap(samples: Sequence[SampleRecord]) -> float | None:
 
 
 def flips(samples: Sequence[SampleRecord]) -> int | None:
-    """Tokens that are not the maximum of their own context, over all near ties; None where no
-    record says it.
+    """Tokens that are not the maximum in their own context, over all near ties; None if not
+    recorded.
     """
     found = [(s.verdict_detail or {}).get("flips") for s in samples if s.verdict == "near_tie"]
     numbers = [n for n in found if isinstance(n, int)]
@@ -86,7 +84,7 @@ def flips(samples: Sequence[SampleRecord]) -> int | None:
 
 
 def wrong_places(runs: Sequence[Run], names: Sequence[str] = ()) -> list[str]:
-    """Where the wrong outputs are, one text each."""
+    """The places of the wrong outputs."""
     heads = [f"{name}: " for name in names] or [""] * len(runs)
     return [
         f"{head}{s.id} turn {s.turn}{_at(s.verdict_detail)}"

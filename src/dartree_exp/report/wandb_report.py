@@ -1,6 +1,4 @@
-"""A sweep's comparison as a W&B report, built as code: the table of its summaries, and panels over
-its runs.
-"""
+"""A sweep's comparison as a W&B report: the table of its summaries, and panels over its runs."""
 
 from __future__ import annotations
 
@@ -27,12 +25,11 @@ def comparison_report(
 
     Args:
         sweep: name of the sweep's folder, which is the group of its W&B runs.
-        summaries: summary.json of each run, by the name it bears in tables, in the order of the
-            table.
-        project, entity: where the runs are and the report goes.
+        summaries: summary.json of each run by its name in tables, in the order of the table.
+        project, entity: of the runs and the report.
         note: a paragraph under the table, such as hardware and settings.
 
-    Raises UserError where the extra `report` is not installed.
+    Raises UserError if the extra `report` is not installed.
     """
     wr, expr = _library()
     runs = wr.Runset(
@@ -60,8 +57,7 @@ def comparison_report(
         project=project,
         entity=entity,
         title=f"dartree_exp: {sweep}",
-        description="tau and speedup with 95 % intervals over prompts; made from the run folders' "
-        "own summaries",
+        description="tau and speedup with 95 % intervals over prompts, from the runs' summaries",
         blocks=[
             wr.MarkdownBlock("\n".join(_table(summaries))),
             *([wr.P(note)] if note else []),
@@ -78,8 +74,8 @@ def save_comparison_report(
     entity: str,
     note: str = "",
 ) -> str:
-    """Build the report and send it to W&B; its address. Raises UserError also where the server
-    refuses.
+    """Build the report and send it to W&B. Returns its address. Raises UserError if it cannot be
+    saved.
     """
     report = comparison_report(sweep, summaries, project, entity, note)
     try:

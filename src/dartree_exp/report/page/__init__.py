@@ -1,6 +1,4 @@
-"""The report as one HTML file that opens from disk: tables, plots, the tree viewer; no network,
-nothing beside it.
-"""
+"""The report as one self-contained HTML file: tables, plots and the tree viewer."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from dartree_exp.report.table import Cell, Table
 from dartree_exp.report.tables import run_table
 from dartree_exp.report.treeview import viewer_data
 
-MOST_ROUNDS = 360  # of all runs' recorded trees, so that the page stays some megabytes
+MOST_ROUNDS = 360  # recorded trees of all runs; limits the page to a few megabytes
 
 
 def page(
@@ -34,9 +32,8 @@ def page(
     """The HTML of a report.
 
     Args:
-        title: of the page. runs: in the order of the tables. tables: those on top. drawn: the
-            plots.
-        command: what rebuilds this page.
+        title: of the page. runs: in the order of the tables. tables: at the top. drawn: the plots.
+        command: the command that rebuilds this page.
     """
     import jinja2
 
@@ -80,9 +77,8 @@ def page(
         rebuild=command,
         version=metadata.version("dartree_exp"),
     )
-    return text.encode(
-        "utf-8", "backslashreplace"
-    ).decode()  # half a surrogate pair, which no file can hold
+    # A lone surrogate cannot be written to a file.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _table(table: Table) -> dict[str, Any]:
@@ -107,9 +103,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 
 def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str, str]]:
-    """What stands in large type: value, label, remark. Whether the outputs are right comes
-    first.
-    """
+    """The headline facts: value, label, remark; verdicts first."""
     samples = [sample for run in runs for sample in run.samples]
     numbers = verdicts.cell(samples).values
     prompts = len(
@@ -129,7 +123,7 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
     )
     facts = [
         (str(numbers["wrong"]), f"wrong of {counts(samples)['turns']} outputs", proved),
-        (str(numbers["exact"]), "exact, plain decoding's ids", ""),
+        (str(numbers["exact"]), "exact, same ids as plain decoding", ""),
     ]
     if numbers["near_tie"]:
         facts.append(
@@ -144,7 +138,7 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
         (str(prompts), "prompts", f"{len(samples)} answers"),
     ]
     compared = [table for table in tables if "Δ tau" in table.headers]
-    if len(compared) == 1:  # of several settings, each may have a best of its own
+    if len(compared) == 1:  # several tables may have different best rows
         for header, label in (("tau macro", "best tau"), ("speedup", "best speedup")):
             column = list(compared[0].headers).index(header)
             for row in compared[0].rows:
@@ -156,9 +150,7 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
 
 
 def _alarms(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
-    """What a reader must not overlook, above everything else: wrong outputs, missing samples, times
-    that are not valid.
-    """
+    """The alarms at the top of the page: wrong outputs, missing samples, invalid times."""
     said, alarm = verdicts.lead(runs, names if len(runs) > 1 else ())
     alarms = [said] * alarm
     for name, run in zip(names, runs, strict=True):
@@ -171,8 +163,8 @@ def _alarms(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
 
 
 def _distinct(run: Run) -> Iterable[str]:
-    """One id for each distinct prompt that was decoded; ids, for another target renders the same
-    prompt differently.
+    """One id for each distinct decoded prompt; ids, because targets render the same prompt
+    differently.
     """
     units = prompt_units(s for s in run.samples if s.error is None)
     return {unit: id for id, unit in reversed(units.items())}.values()
@@ -185,7 +177,7 @@ def _ended(runs: Sequence[Run]) -> str:
 
 
 def _stamps(runs: Sequence[Run], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The environments, equal ones once, each with the runs it stands for."""
+    """The distinct environments, each with its runs."""
     stamps: dict[str, dict[str, Any]] = {}
     for run, name in zip(runs, names, strict=True):
         lines = _environment(run.environment)
@@ -210,7 +202,7 @@ def _environment(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _script_json(value: object) -> str:
-    """JSON that may stand inside a script element: no text in it can end the element."""
+    """JSON for a script element, with characters escaped that could end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return (
         text.replace("&", "\\u0026")

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // Theme: the reader's system decides until the button is pressed.
+  // Theme: the system's setting, until the button is pressed.
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   document.getElementById("theme").addEventListener("click", () => {
@@ -8,7 +8,7 @@
     root.dataset.theme = now === "dark" ? "light" : "dark";
   });
 
-  // Tables: a click on a header sorts by it, a second one turns the order round, a third one restores it.
+  // Tables: a click on a header sorts by it, a second one reverses the order, a third one restores it.
   for (const table of document.querySelectorAll("table.sortable")) {
     const body = table.tBodies[0];
     const original = [...body.rows];
@@ -24,7 +24,7 @@
         const [x, y] = [a.cells[column], b.cells[column]];
         if (!numeric) return sign * x.textContent.localeCompare(y.textContent, undefined, { numeric: true });
         const [u, v] = [x, y].map((cell) => cell.dataset.sort === undefined ? NaN : Number(cell.dataset.sort));
-        if (isNaN(u) || isNaN(v)) return isNaN(u) - isNaN(v); // what has no number goes last
+        if (isNaN(u) || isNaN(v)) return isNaN(u) - isNaN(v); // cells without a number are last
         return sign * (u - v);
       });
       body.classList.toggle("sorted", order !== "none");
@@ -50,7 +50,7 @@
     return element;
   };
 
-  // Nodes with their places: a column a depth; the best child goes on in its parent's row, the others hang below it.
+  // Nodes with positions: one column per depth; the best child is in its parent's row, the others below it.
   function layout(round, withPruned) {
     const nodes = round.text.map((text, i) => ({
       i, text, state: i ? ["gone", "verified", "accepted"][round.state[i]] : "root", children: [], depth: 0,
@@ -65,7 +65,7 @@
     }
     nodes[round.last].children.unshift({ i: -1, text: round.bonus, state: "bonus", children: [] });
     const placed = [], widths = [];
-    let y = 30, head = nodes[0]; // of the row: where it is pruned, all that follows in it is, and the row is low
+    let y = 30, head = nodes[0]; // of the row: if it is pruned, so is the rest of the row, and the row is low
     const place = (node, parent, first) => {
       node.depth = parent ? parent.depth + 1 : 0;
       if (!first) {
@@ -90,7 +90,7 @@
     const svg = make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "draft tree" });
     columns.forEach((x, depth) => { make("text", { x, y: 9, class: "axis" }, svg).textContent = depth ? depth : "root"; });
     const order = { gone: 0, verified: 1, bonus: 2, accepted: 3 };
-    const drawn = [...placed].sort((a, b) => order[a.state] - order[b.state]); // the path lies on top
+    const drawn = [...placed].sort((a, b) => order[a.state] - order[b.state]); // the path is drawn on top
     for (const node of drawn) {
       if (!node.parent) continue;
       const [x0, y0, x1, y1] = [node.parent.x + node.parent.width, node.parent.y, node.x, node.y];
@@ -117,8 +117,8 @@
   function describe(round, node) {
     if (node.state === "bonus") return `“${seen(node.text)}”: the target’s own token after the accepted path`;
     if (node.state === "root") return `“${seen(node.text)}” (id ${round.token[0]}): the root, the last committed token`;
-    const words = { gone: "pruned before verification", verified: "verified, not taken", accepted: "accepted" };
-    const rank = round.rank ? `, place ${round.rank[node.i]} among its depth’s candidates` : "";
+    const words = { gone: "pruned before verification", verified: "verified, not accepted", accepted: "accepted" };
+    const rank = round.rank ? `, rank ${round.rank[node.i]} among its depth’s candidates` : "";
     return `“${seen(node.text)}” (id ${round.token[node.i]}): ${words[node.state]}; probability ${round.step[node.i]} given its parent, ` +
       `log-probability of the path ${round.score[node.i]}${rank}`;
   }
@@ -142,7 +142,7 @@
     tell(round);
     draw(round);
   }
-  function start() { // with the round that went farthest
+  function start() { // with the round that accepted the most tokens
     const advanced = sample().rounds.map((round) => round.state.filter((state) => state === 2).length);
     slide.max = advanced.length - 1;
     slide.value = advanced.indexOf(Math.max(...advanced));
@@ -152,7 +152,7 @@
   function chooseRun() {
     const run = runs[pickRun.value];
     fill(pickSample, run.samples.map((s) => s.id));
-    at("left-out").textContent = run.left_out ? `${run.left_out} more recorded rounds of this run are not in this page; --tree shows each in the terminal.` : "";
+    at("left-out").textContent = run.left_out ? `${run.left_out} more recorded rounds of this run are not on this page; --tree shows them in the terminal.` : "";
     start();
   }
   const step = (by) => { slide.value = Number(slide.value) + by; show(); };

@@ -14,7 +14,7 @@ from dartree_exp.report.plots.style import HEIGHT, SHADES, SOFT, WIDTH, canvas, 
 
 @dataclass(frozen=True)
 class Curve:
-    """One series: values of the setting, ascending, and the number at each."""
+    """One series: ascending values of the setting, and the estimate at each."""
 
     name: str
     x: Sequence[float]
@@ -22,7 +22,7 @@ class Curve:
 
 
 def curves(series: Sequence[Curve], setting: str, number: str) -> Figure:
-    """Lines with shaded intervals; every value of the setting that was run is a tick."""
+    """Lines with shaded intervals and a tick for every value of the setting."""
     with canvas() as (figure, [axes]):
         ticks = sorted({x for curve in series for x in curve.x})
         if min(ticks) > 0 and max(ticks) / min(ticks) >= 8:
@@ -46,10 +46,10 @@ def curves(series: Sequence[Curve], setting: str, number: str) -> Figure:
 def heat_map(
     values: np.ndarray, rows: Sequence[str], columns: Sequence[str], names: tuple[str, str, str]
 ) -> Figure:
-    """A grid of numbers, each written into its cell; what was not run stays empty.
+    """A heat map with the number in each cell.
 
     Args:
-        values: float [R, C], NaN where there is none. rows, columns: labels.
+        values: float [R, C], NaN for cells that were not run. rows, columns: labels.
         names: of the rows' setting, the columns' setting and the number.
     """
     with canvas(width=WIDTH, height=max(HEIGHT * 0.6, 0.45 * len(rows) + 1.2)) as (figure, [axes]):

@@ -1,6 +1,4 @@
-"""What happens in a round: how far it goes, where its time goes, which branches and which
-candidates are taken.
-"""
+"""Plots of rounds: acceptance survival, stage times, accepted branches and candidates."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from dartree_exp.report.plots.style import COLOURS, HEIGHT, WIDTH, canvas, legen
 
 
 def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
-    """Pr(L >= d) against d, per method: the share of rounds that advanced at least d tokens, bonus
-    token included.
+    """Pr(L >= d) against d for each method: the share of rounds that advanced at least d tokens,
+    bonus token included.
     """
     with canvas() as (figure, [axes]):
         for index, (name, points) in enumerate(series.items()):
@@ -34,7 +32,7 @@ def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
 
 
 def stage_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Milliseconds per round by stage, stacked, one bar a run; the sum stands at its end."""
+    """Milliseconds per round by stage, stacked, one bar per run with the sum at its end."""
     with canvas(width=WIDTH * 1.1, height=max(HEIGHT * 0.85, 0.36 * len(rows) + 1.3)) as (
         figure,
         [axes],
@@ -66,19 +64,17 @@ def stage_bars(rows: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def branch_bars(shares: Mapping[str, Sequence[Estimate]]) -> Figure:
-    """Share of the nodes offered at each place among their siblings that the target took, per
-    method.
-    """
+    """Share of offered nodes that were accepted, by rank among their siblings, for each method."""
     with canvas() as (figure, [axes]):
         _grouped(axes, shares)
-        axes.set_xlabel("place among its siblings (0: the drafter's first choice)")
-        axes.set_ylabel("accepted, of those offered")
+        axes.set_xlabel("rank among siblings (0: the drafter's first choice)")
+        axes.set_ylabel("accepted / offered")
         legend(figure, axes, most=0)
     return figure
 
 
 def candidate_curves(places: Mapping[str, Mapping[int, int]]) -> Figure:
-    """Cumulated share of accepted drafts by their place among their depth's candidates, per
+    """Cumulative share of accepted drafts by rank among their depth's candidates, for each
     method.
     """
     with canvas() as (figure, [axes]):

@@ -1,6 +1,4 @@
-"""The look of every plot: colours that the colour-blind can tell apart, one size, little ink; and
-how it becomes SVG.
-"""
+"""The style of all plots, with colour-blind-safe colours, and their SVG."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-# Okabe and Ito (2008), without the yellow and the black that vanish on a light or a dark page.
-# Markers and dashes change with the colour, so that no curve is told by its colour alone.
+# Okabe and Ito (2008), without yellow and black, which cannot be seen on a light or dark page.
+# Markers and dashes change with the colour, so curves do not differ in colour alone.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
@@ -43,13 +41,13 @@ _SETTINGS: dict[Any, Any] = {
     "ytick.labelcolor": SOFT,
     "legend.frameon": False,
     "legend.fontsize": 9,
-    "text.parse_math": False,  # a name may hold dollar signs
+    "text.parse_math": False,  # a name may contain dollar signs
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
     "svg.fonttype": "none",
     "svg.hashsalt": "dartree_exp",
 }
-# Colours that a page may replace by its own, so that one drawing serves a light and a dark page.
+# Colours that a page replaces by its own for light and dark mode.
 _THEMED = {
     INK: "ink",
     SOFT: "soft",
@@ -62,7 +60,7 @@ _THEMED = {
 def canvas(
     columns: int = 1, width: float = WIDTH, height: float = HEIGHT
 ) -> Iterator[tuple[Figure, list[Any]]]:
-    """A figure in the house style and its axes, side by side."""
+    """A styled figure and its axes, side by side."""
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, list(figure.subplots(1, columns, squeeze=False)[0])
@@ -78,9 +76,7 @@ def look(index: int) -> dict[str, Any]:
 
 
 def legend(figure: Figure, axes: Any, most: int = 1) -> None:
-    """A legend below the plot, where there is more than `most` series; the figure grows by its
-    lines.
-    """
+    """A legend below the plot if there are more than `most` series; makes the figure taller."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) > most:
         columns = 1 if max(map(len, names)) > 34 else 2

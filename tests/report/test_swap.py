@@ -79,7 +79,8 @@ def test_lossy_runs_are_refused_beside_exact_ones(sweep):
 
 def test_the_command_writes_the_table(sweep, capsys):
     assert main([str(sweep), "--swap", "drafter", "--swap", "tree", "--latex"]) == 0
-    assert "of 2 comparisons without a true difference about 0.1" in (sweep / "swap_drafter.md").read_text()
+    said = (sweep / "swap_drafter.md").read_text()
+    assert "of 2 comparisons without a true difference about 0.1" in said
     assert (
         (sweep / "swap_drafter.tex").exists()
         and (sweep / "swap_tree.md").exists()

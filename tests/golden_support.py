@@ -1,6 +1,5 @@
-"""Golden vectors (tests/golden/README.md). The repository's subset is read always; the full folder
-is read where it is found: `DARTREE_SHARED`, or `shared/` beside the project. No case is named
-here: the tests run what the folders hold.
+"""Golden vectors (tests/golden/README.md): the repository's subset, and the full folder if it exists
+(`DARTREE_SHARED`, or `shared/` next to the project). Tests run every case found in the folders.
 """
 
 import filecmp
@@ -15,7 +14,7 @@ import pytest
 
 SUBSET = Path(__file__).with_name("golden")
 SHARED = Path(os.environ.get("DARTREE_SHARED") or Path(__file__).resolve().parents[2] / "shared")
-MODEL = "golden_model"  # lies beside golden/ in the full folder
+MODEL = "golden_model"  # next to golden/ in the full folder
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The hash: everything a result depends on, and nothing else."""
+"""The hash covers everything that a result depends on, and nothing else."""
 
 import copy
 from dataclasses import asdict
@@ -67,7 +67,7 @@ def test_the_hash_is_short_and_repeatable(config: Config) -> None:
     assert len(digits) == HASH_DIGITS and set(digits) <= set("0123456789abcdef")
 
 
-def test_equal_settings_said_differently_are_one_run(config: Config) -> None:
+def test_equal_settings_written_differently_have_one_hash(config: Config) -> None:
     said = [
         "+method=dartree_pruned",
         "tree.scoring=conditional",
@@ -90,7 +90,7 @@ def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> No
             )
 
 
-def test_draft_sampling_counts_where_a_chain_samples(config: Config) -> None:
+def test_draft_sampling_counts_if_a_chain_samples(config: Config) -> None:
     for tree in TREES:
         for temperature in (0.0, 1.0):
             one = copy.deepcopy(config)
@@ -105,7 +105,7 @@ def test_draft_sampling_counts_where_a_chain_samples(config: Config) -> None:
             )
 
 
-def test_the_confidence_threshold_counts_where_it_is_read(config: Config) -> None:
+def test_the_confidence_threshold_counts_if_it_is_read(config: Config) -> None:
     for budget in ("fixed", "confidence"):
         low, high = copy.deepcopy(config), copy.deepcopy(config)
         low.budget.name = high.budget.name = budget

@@ -1,4 +1,4 @@
-"""Published names: earned by the published settings and lost by any other."""
+"""Published names require the published settings."""
 
 import copy
 import math
@@ -59,7 +59,7 @@ def test_a_name_follows_the_parts(overrides: list[str], name: str, tmp_path: Pat
 
 
 def others(hint: Any, knob: Knob, value: Any) -> Iterator[Any]:
-    """Values of a setting beside its own, of each kind that the schema allows."""
+    """Other values of a setting, one of each kind that the schema allows."""
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else 7
     for kind in kinds:
@@ -83,7 +83,7 @@ def others(hint: Any, knob: Knob, value: Any) -> Iterator[Any]:
 
 
 def keeps_its_name(config: Config, terms: Published, key: str, value: Any) -> bool:
-    """Whether the specs leave this setting free."""
+    """Whether this setting may vary under the published name."""
     group, _, name = key.partition(".")
     if group == "tree":
         return name in terms.free_knobs or key in unread(asdict(config))

@@ -1,4 +1,4 @@
-"""A tree and a head from a folder of the user's, by spec and YAML alone."""
+"""A tree and a head from a user's folder, added with only a spec and YAML."""
 
 import ast
 import json
@@ -36,7 +36,7 @@ SMALL = [
 
 @pytest.fixture(autouse=True)
 def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """The lab's modules on the path, an empty folder to run in, and no part of it left behind."""
+    """The lab's modules on the path and an empty working folder; removes its parts afterwards."""
     before = [dict(parts) for parts in KINDS.values()]
     monkeypatch.syspath_prepend(str(LAB))
     monkeypatch.chdir(tmp_path)
@@ -123,10 +123,10 @@ def test_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
         "one of chain, heap, fixed, pruned, pool, frontier, tapered",
     ):
         assert text in page
-    assert main(["--help"]) == 0  # no part is left out of the page of a run that names no module
+    assert main(["--help"]) == 0  # the page without parts= has every part
 
 
-def test_what_the_tree_does_not_read_is_said_and_splits_no_run(
+def test_settings_not_read_by_the_tree_are_reported_and_not_hashed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, [first] = run("tree=tapered", "drafter=lab")
@@ -198,14 +198,14 @@ def test_every_spec_names_code_that_is_there() -> None:
 
 
 def literals(tree: ast.AST) -> Iterator[set[str]]:
-    """The strings of every tuple, list, set and mapping that is written out."""
+    """The strings of every tuple, list, set and mapping literal."""
     for node in ast.walk(tree):
         items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         yield {i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)}
 
 
 def test_no_second_list_of_names() -> None:
-    """Half of the names of a kind in one literal, outside of the specs."""
+    """No literal outside the specs has half of the names of a kind."""
     kinds = [set(parts) for parts in KINDS.values()] + [set(known_methods())]
     kinds += [set(spec.kinds) for spec in FAMILIES.values()]
     found = [

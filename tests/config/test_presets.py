@@ -1,4 +1,4 @@
-"""Presets: each sets what its published method needs, and yields to the command line."""
+"""Presets set what their published method needs; the command line takes precedence."""
 
 import re
 from pathlib import Path
@@ -119,7 +119,7 @@ def test_a_preset_is_its_published_method(method: str) -> None:
 
 
 @pytest.mark.parametrize("typed", [[], ["tree.beta=-0.1"]])
-def test_table_2_compares_the_construction_alone(typed: list[str]) -> None:
+def test_table_2_compares_only_the_construction(typed: list[str]) -> None:
     trees = [
         compose([f"method={name}", *typed]).tree
         for name in ("heap_sequential", "chain_ddtree", "dartree_pruned")

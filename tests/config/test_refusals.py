@@ -1,4 +1,4 @@
-"""Every mistake is one line: the key, the value, what is allowed, the nearest valid name."""
+"""Every mistake is one line with key, value, what is allowed and the closest valid name."""
 
 import copy
 import json
@@ -136,9 +136,7 @@ UNREADABLE = [
 
 @pytest.fixture(scope="module")
 def composed() -> DictConfig:
-    """The default settings as Hydra composes them: one composition for all tests that change a
-    value only.
-    """
+    """The default settings as composed by Hydra, once for all tests that change only a value."""
     with initialize_config_module(CONFIG_MODULE, version_base=VERSION_BASE):
         return hydra_compose(CONFIG_NAME)
 

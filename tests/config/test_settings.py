@@ -1,4 +1,6 @@
-"""The set of public settings is deliberate, declared without defaults, and complete in `conf/`."""
+"""The public settings match the snapshot, are declared without defaults, and are complete in
+`conf/`.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -21,7 +23,7 @@ NEEDS = {"model=toy": ["drafter=oracle"], "budget=confidence": ["drafter=dspark"
 
 @pytest.mark.parametrize("schema", SNAPSHOTS)
 def test_public_keys_change_only_on_purpose(schema: type) -> None:
-    """Adding, renaming or loosening a setting is a change of the snapshot, seen in review."""
+    """Adding, renaming or loosening a setting changes the snapshot, which a review sees."""
     lines = [f"{key}: {describe(hint, knob)}" for key, hint, knob in knobs(schema)]
     assert lines == Path(__file__).with_name(SNAPSHOTS[schema]).read_text().splitlines()
 
@@ -41,7 +43,7 @@ def test_no_default_hides_in_code() -> None:
         check(program)
 
 
-def test_every_setting_says_what_it_means() -> None:
+def test_every_setting_has_a_meaning() -> None:
     for key, _, knob in (*knobs(), *knobs(TrainConfig)):
         assert knob.meaning, key
 

@@ -1,4 +1,4 @@
-"""A reader that is gone (`| head`) costs its output and nothing else."""
+"""If the reader of the output has exited (`| head`), only the output is lost."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from sample_records import sample, write_run
 
 
 def with_closed_output(folder, *arguments):
-    """Run a module whose standard output nobody reads; (exit status, standard error)."""
+    """Run a module whose standard output has no reader; (exit status, standard error)."""
     read, write = os.pipe()
     os.close(read)
     try:
@@ -50,7 +50,7 @@ def test_no_command_minds(tmp_path, arguments):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on(tmp_path):
+def test_a_run_continues(tmp_path):
     small = [
         "benchmark.limit=1",
         "decoding.max_new_tokens=4",

@@ -1,6 +1,4 @@
-"""SIGTERM keeps the running prompt and ends the run before the next; a second one, like Ctrl-C,
-ends it at once.
-"""
+"""SIGTERM ends the run after the current prompt; a second one, like Ctrl-C, ends it immediately."""
 
 import os
 import signal
@@ -15,7 +13,7 @@ from test_run import start
 
 
 def signalled(monkeypatch, *signals, prompt=1):
-    """Let a run get these signals while it decodes a prompt; returns the prompts whose decoding
+    """Send these signals to a run while it decodes a prompt; returns the prompts whose decoding
     began.
     """
     right, begun = turns.decode_turn, []
@@ -36,7 +34,7 @@ def folder_in(path):
     return Run(folder)
 
 
-def test_the_running_prompt_is_kept_and_the_rerun_goes_on(tmp_path, monkeypatch):
+def test_the_current_prompt_is_kept_and_the_rerun_resumes(tmp_path, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     begun = signalled(monkeypatch, signal.SIGTERM, prompt=2)
     with pytest.raises(Terminated):

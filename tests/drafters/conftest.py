@@ -87,7 +87,7 @@ def make_parts(
 
 @pytest.fixture
 def head_alone(make_parts: Callable, tmp_path: Path) -> Callable[..., tuple[Path, Path, Any]]:
-    """(folder of a head alone, folder of its backbone with a GRU head of its own, target)."""
+    """(folder with only a head, folder of its backbone, which has a GRU head, target)."""
 
     def make(head_type: str = "vanilla", vocab_ids: Tensor | None = None) -> tuple[Path, Path, Any]:
         backbone, gru, target = make_parts()

@@ -1,4 +1,4 @@
-"""A target reduced to what drafters read of it, and what the golden tests of the heads share."""
+"""A target with only what drafters read, and helpers of the heads' golden tests."""
 
 import json
 from collections.abc import Callable

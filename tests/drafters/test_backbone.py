@@ -1,4 +1,4 @@
-"""The backbone's training form, its cache and its number types."""
+"""The backbone's training form, cache and dtypes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dartree_exp.drafters.dflash.model import rotary_table
 
 
 def test_masked_anchors_equal_cached_rounds(make_parts: Callable):
-    """Many anchors in one masked pass give what drafting gives at each anchor alone."""
+    """Many anchors in one masked pass give the same as drafting at each anchor."""
     backbone, _, _ = make_parts(torch.float64)
     b, length, anchors = 6, 20, [3, 9, 10, 17]
     features = torch.randn(2, length, 2 * 32, dtype=torch.float64)

@@ -1,5 +1,5 @@
-"""Damage of a drafter's folder: wrong types, absurd values, circles, names that would run code,
-weights that are no numbers.
+"""Damage in a drafter's folder: wrong types, impossible values, circular references, names that
+would run code, NaN.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def test_wrong_types_and_absurd_values_are_named(
         ),
     ],
 )
-def test_wrong_types_of_a_head_alone_are_named(
+def test_wrong_types_in_a_folder_with_only_a_head_are_named(
     head_alone: Callable, change: Callable, message: str
 ):
     alone, _, _ = head_alone()
@@ -185,17 +185,15 @@ def test_temperatures_that_are_no_positive_numbers(head_alone: Callable, values:
     refused(alone, r"temperatures( = |.*must be 6 positive numbers)")
 
 
-def test_a_weight_file_that_is_a_pointer_says_what_to_do(head_alone: Callable):
+def test_a_git_lfs_pointer_has_advice(head_alone: Callable):
     _, shared, _ = head_alone()
     (shared / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
     refused(shared, r"model\.safetensors is a Git LFS pointer.*git lfs pull")
 
 
-def test_a_number_that_is_none_is_found_in_every_tensor(
-    head_alone: Callable, make_parts: Callable, tmp_path: Path
-):
-    """Backbone, GRU head, Markov head, confidence head and the target's tables: each tensor in
-    turn, each refused by name.
+def test_nan_is_found_in_every_tensor(head_alone: Callable, make_parts: Callable, tmp_path: Path):
+    """Backbone, GRU head, Markov head, confidence head and the target's tables: each tensor is
+    refused by name.
     """
     alone, shared, _ = head_alone()
     backbone, _, target = make_parts(head=None)
@@ -226,7 +224,7 @@ def test_a_number_that_is_none_is_found_in_every_tensor(
     assert {"confidence_head.proj.weight", "embed_tokens.weight", "lm_head.weight"} <= set(seen)
 
 
-def test_a_nan_head_is_refused_where_a_drafter_is_loaded(head_alone: Callable):
+def test_a_nan_head_is_refused_at_loading(head_alone: Callable):
     alone, _, target = head_alone()
     weights = load_file(alone / "model.safetensors")
     weights["markov_head.markov_w1.weight"][0, 0] = torch.nan
@@ -288,6 +286,6 @@ def test_names_that_are_no_package_are_one_line(name: str):
 
 
 @pytest.mark.parametrize("path", ["~no_such_user_at_all/x/y", "x" * 5000, "a\0b", "../nothing"])
-def test_paths_that_are_none_are_one_line(path: str):
+def test_invalid_paths_are_one_line(path: str):
     with pytest.raises(CheckpointError, match="no such folder, and not a hub name"):
         locate(path)

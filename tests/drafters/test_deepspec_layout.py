@@ -1,6 +1,4 @@
-"""DeepSpec's released checkpoints and folders with a head alone: read, written, and every reason to
-refuse one.
-"""
+"""DeepSpec's released checkpoints and folders with only a head: reading, writing, and refusals."""
 
 from __future__ import annotations
 
@@ -115,7 +113,7 @@ def released(tmp_path: Path, make_stub: Callable) -> Callable[..., tuple[Path, A
 
 
 @pytest.mark.parametrize("head_type", [None, "vanilla", "gated", "rnn"])
-def test_released_checkpoints_load_whole(released: Callable, head_type: str | None):
+def test_released_checkpoints_load(released: Callable, head_type: str | None):
     folder, target = released(head_type)
     stored, drafter = load_file(folder / "model.safetensors"), load_drafter(folder, target)
     assert drafter.num_drafts == 7  # anchor-first: block 7 drafts 7
@@ -159,7 +157,7 @@ def test_what_is_written_has_the_released_names_and_reads_back(
     assert read_config(tmp_path / "again") == first.config
 
 
-def test_the_layout_is_deepspecs_only_where_deepspec_wrote_it(released: Callable):
+def test_the_layout_is_deepspecs_only_if_deepspec_wrote_it(released: Callable):
     folder, target = released("vanilla", num_anchors="absent")
     with pytest.raises(CheckpointError, match=r"slot layout unknown.*sample_from_anchor"):
         load_drafter(folder, target)
@@ -219,7 +217,7 @@ def test_tables_of_another_target_are_refused(released: Callable, name: str):
         load_drafter(folder, target)
 
 
-def test_specforges_dspark_is_read_where_its_slot_layout_is_stated(released: Callable):
+def test_specforges_dspark_needs_an_explicit_slot_layout(released: Callable):
     """Head options inside `dflash_config`; the layout is never taken from the architecture's name
     there.
     """

@@ -1,4 +1,4 @@
-"""A loaded drafter at work: sessions, restricted vocabulary, head left out, number types."""
+"""A loaded drafter: sessions, restricted vocabulary, without its head, dtypes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_blocks_past_the_position_range_are_refused(make_parts: Callable):
     backbone, _, target = make_parts(max_position_embeddings=20)
     drafter = DFlashDrafter("d", target, backbone)
     assert drafter.max_positions == 20
-    drafter.session([]).propose(torch.zeros(14, 64), 1, 14)  # the last slot sits at position 19
+    drafter.session([]).propose(torch.zeros(14, 64), 1, 14)  # the last slot is at position 19
     with pytest.raises(ValueError, match="position 15 passes max_position_embeddings = 20"):
         drafter.session([]).propose(torch.zeros(15, 64), 1, 15)
 
@@ -85,7 +85,7 @@ def test_restricted_vocabulary_equals_the_full_one_with_the_rest_at_minus_infini
         assert torch.equal(a.hidden, b.hidden)
         expected = a.logits.masked_fill(hidden, -torch.inf).log_softmax(-1)
         torch.testing.assert_close(b.logits.log_softmax(-1), expected[:, kept])
-        # Corrections are asked for by target id in either case.
+        # Corrections are requested by target id in both cases.
         ids = kept[b.logits.topk(4).indices]
         assert torch.equal(ids, a.logits.masked_fill(hidden, -torch.inf).topk(4).indices)
         for drafter, block in ((full, a), (few, b)):
@@ -156,7 +156,7 @@ def test_drafting_leaves_modules_trainable(make_parts: Callable):
     )
 
 
-def test_an_unbound_head_says_so(make_parts: Callable):
+def test_an_unbound_head_is_an_error(make_parts: Callable):
     _, head, _ = make_parts()
     with pytest.raises(RuntimeError, match="bind"):
         head.start(3)

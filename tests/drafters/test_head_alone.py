@@ -1,4 +1,4 @@
-"""Folders with a head alone, beside the backbone that the head was trained on."""
+"""Folders with only a head, next to the backbone that it was trained on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ H, V, RANK = 32, 40, 6  # of the fixture `head_alone`
 
 
 @pytest.mark.parametrize("head_type", ["vanilla", "gated", "rnn"])
-def test_a_head_alone_drafts_with_the_backbone_beside_it(head_alone: Callable, head_type: str):
+def test_a_folder_with_only_a_head_drafts_with_its_sibling_backbone(
+    head_alone: Callable, head_type: str
+):
     folder, shared, target = head_alone(head_type, torch.tensor([2, 3, 17, 30]))
     assert all(
         key.startswith(("markov_head.", "confidence_head."))
@@ -59,7 +61,7 @@ def test_a_missing_backbone_is_named(head_alone: Callable):
 
 
 @pytest.mark.parametrize("name", ["../shared", "a/b", "", 3])
-def test_a_backbone_is_a_plain_name_beside_the_head(head_alone: Callable, name: Any):
+def test_a_backbone_is_a_plain_sibling_name(head_alone: Callable, name: Any):
     folder, _, target = head_alone()
     raw = json.loads((folder / "config.json").read_text())
     raw["backbone"]["folder"] = name
@@ -68,14 +70,14 @@ def test_a_backbone_is_a_plain_name_beside_the_head(head_alone: Callable, name: 
         load_drafter(folder, target)
 
 
-def test_a_head_alone_holds_its_head_and_nothing_else(head_alone: Callable):
+def test_a_folder_with_only_a_head_has_no_other_tensors(head_alone: Callable):
     folder, _, target = head_alone()
     edit_tensors(folder, lambda t: t.update({"norm.weight": torch.ones(H)}))
     with pytest.raises(CheckpointError, match=r"alone: unexpected tensors norm\.weight"):
         load_drafter(folder, target)
 
 
-def test_a_head_is_saved_beside_its_backbone_only(head_alone: Callable, tmp_path: Path):
+def test_a_head_is_saved_only_next_to_its_backbone(head_alone: Callable, tmp_path: Path):
     _, shared, _ = head_alone()
     with pytest.raises(CheckpointError, match="must be next to its backbone"):
         save_head(tmp_path / "deep" / "alone", shared, MARKOV_HEADS["vanilla"](H, V, RANK))

@@ -23,7 +23,7 @@ FAMILY = "domino_head"
 
 
 def is_head(case: GoldenCase) -> bool:
-    """Blocks of a head alone; the other cases are whole checkpoints over rounds."""
+    """Blocks of only a head; the other cases are complete checkpoints over rounds."""
     return "num_blocks" in case.spec["params"]
 
 
@@ -107,7 +107,7 @@ def test_teacher_forced_pass(case: GoldenCase):
 
 
 @pytest.mark.parametrize("case", FULL)
-def test_whole_checkpoints_over_rounds(case: GoldenCase):
+def test_complete_checkpoints_over_rounds(case: GoldenCase):
     drafter = load_drafter(case.checkpoint, stub_target(case, 6))
     assert drafter.head is not None and drafter.num_drafts == case.spec["params"]["num_drafts"]
     session = drafter.session([])

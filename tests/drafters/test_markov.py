@@ -1,6 +1,4 @@
-"""Markov heads at work: tree states, restricted vocabularies, and drafting equal to teacher
-forcing.
-"""
+"""Markov heads: tree states, restricted vocabularies, and drafting equal to teacher forcing."""
 
 import pytest
 import torch

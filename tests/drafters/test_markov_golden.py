@@ -26,7 +26,7 @@ FAMILY = "dspark_heads"
 
 
 def is_head(case: GoldenCase) -> bool:
-    """Blocks of a head alone; the other cases are whole checkpoints over rounds."""
+    """Blocks of only a head; the other cases are complete checkpoints over rounds."""
     return "num_blocks" in case.spec["params"]
 
 
@@ -143,7 +143,7 @@ def test_confidence(case: GoldenCase):
 
 
 @pytest.mark.parametrize("case", FULL)
-def test_whole_checkpoints_over_rounds(case: GoldenCase):
+def test_complete_checkpoints_over_rounds(case: GoldenCase):
     tables = load_file(case.checkpoint / "model.safetensors")
     drafter = load_drafter(case.checkpoint, StubTarget(tables[EMBED], tables[LM_HEAD], 6))
     assert drafter.num_drafts == drafter.block_size == 7

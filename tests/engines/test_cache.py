@@ -1,4 +1,4 @@
-"""The cache adapter: what is kept equals what a fresh prefill would hold."""
+"""The cache adapter: kept rows equal those of a new prefill."""
 
 import pytest
 import torch

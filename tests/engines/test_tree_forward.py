@@ -102,7 +102,7 @@ def test_prefill_continues_after_a_filled_cache():
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_taps_are_the_decoder_layers_outputs_in_the_order_asked(family):
+def test_taps_are_the_decoder_layers_outputs_in_the_given_order(family):
     target = toy_target(family, torch.float64)
     taps = (1, -1, 0)
     features = target.prefill(PROMPT, target.new_cache(64), taps).features
@@ -121,7 +121,7 @@ def test_the_last_layers_tap_is_not_the_final_norm():
     assert not torch.allclose(features, final, atol=1e-2)
 
 
-def test_tree_taps_follow_the_rows_and_hooks_rest_when_not_asked():
+def test_tree_taps_follow_the_rows_and_hooks_are_idle_without_taps():
     target = toy_target(dtype=torch.float64)
     forward, _ = verify(target, visible(), taps=(0, 2))
     node = 7

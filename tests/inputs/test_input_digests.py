@@ -1,6 +1,4 @@
-"""The files behind a configuration count by content: each kind changes its own digest, and nothing
-else does.
-"""
+"""The files of a configuration count by content: each kind changes its own digest and no other."""
 
 import hashlib
 import json
@@ -24,9 +22,7 @@ TARGET = (
 
 @pytest.fixture
 def settings(tmp_path):
-    """A target, a backbone, a head beside it that refers to it, and prompts; the overrides that
-    name them.
-    """
+    """Overrides for a saved target, a backbone, a head that refers to it, and prompts."""
     target, backbone, head = (tmp_path / name for name in ("target", "backbone", "head"))
     for folder in (target, backbone, head):
         folder.mkdir()

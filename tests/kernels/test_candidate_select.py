@@ -77,7 +77,7 @@ def test_only_a_selection_with_ties_is_sorted(head, k, tied, monkeypatch):
 
 
 def test_plain_topk_would_not_do():
-    # Control: torch.topk leaves the order of ties open, which is what the function is for.
+    # Control: torch.topk does not define the order of ties.
     logits = torch.randn(3, 6000, generator=torch.Generator().manual_seed(0)).round()
     assert logits.topk(64).indices.tolist() != [by_python(row, 64) for row in logits.tolist()]
 

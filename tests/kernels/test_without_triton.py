@@ -1,4 +1,4 @@
-"""The torch path needs no triton (macOS has no wheel): imports and results without it."""
+"""The torch path works without triton (macOS has no wheel)."""
 
 import subprocess
 import sys

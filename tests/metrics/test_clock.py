@@ -1,6 +1,4 @@
-"""The clock on fake time: stages add up, and the device is synchronised where, and only where, it
-must be.
-"""
+"""The clock with fake time: stages add up, and the device is synchronised only when necessary."""
 
 import pytest
 
@@ -8,7 +6,7 @@ from dartree_exp.metrics.clock import STAGES, StageClock
 
 
 class FakeTime:
-    """A clock that moves only when told, and remembers when the device was synchronised."""
+    """A clock that is advanced by hand and records when the device was synchronised."""
 
     def __init__(self):
         self.ns = 1_000

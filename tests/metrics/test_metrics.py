@@ -1,6 +1,4 @@
-"""Metrics against numbers worked out by hand, and against the published records of another
-decoder.
-"""
+"""Metrics against numbers computed by hand and published records of another decoder."""
 
 import json
 import math
@@ -43,7 +41,7 @@ def test_both_speedups():
     assert point(RUN, "ar_tokens_per_second") == pytest.approx(13 / 8)
 
 
-def test_the_headline_counts_tokens_where_a_near_tie_changed_the_length():
+def test_the_headline_counts_tokens_if_a_near_tie_changed_the_length():
     run = [
         sample(
             "a",
@@ -56,7 +54,7 @@ def test_the_headline_counts_tokens_where_a_near_tie_changed_the_length():
     assert point(run, "speedup") == pytest.approx((4 / 10) / (1 / 5))
 
 
-def test_tau_without_a_round_is_none_and_the_turn_is_left_out():
+def test_tau_without_rounds_is_none_and_the_turn_is_left_out():
     one_token = sample("c", [], emitted=1)
     assert point([one_token], "tau_macro") is None
     assert point([one_token, *RUN], "tau_macro") == 6

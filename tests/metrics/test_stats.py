@@ -1,4 +1,4 @@
-"""Intervals cover as they should, are paired by prompt, and resample prompts rather than turns."""
+"""Intervals have the right coverage, are paired by prompt, and resample prompts, not turns."""
 
 import numpy as np
 import pytest
@@ -148,7 +148,7 @@ def test_the_best_is_better_than_every_other_one_or_there_is_none():
     taus = np.random.default_rng(7).integers(2, 14, 30)
     low, high = run_of(taus), run_of(taus + 1)
     assert best_of([low, high, run_of(taus - 1)], "tau_macro") == 1
-    # As good as the best on half of the prompts, and the other way round on the others: nobody is.
+    # Each is better on half of the prompts: none is the best.
     rival = run_of(taus + 1 + np.tile([-1, 1], 15))
     assert best_of([low, high, rival], "tau_macro") is None
     assert best_of([high, high], "tau_macro") is None
@@ -181,7 +181,7 @@ def test_eight_copies_of_one_prompt_are_one_prompt():
     paired = paired_difference(high, low, "tau_macro")
     assert (paired.n, paired.estimate, paired.separable) == (1, Estimate(3.0, None, None), TOO_FEW)
     assert best_of([high, low], "tau_macro") is None
-    # Copies beside seven others: drawn together, they weigh as the one prompt that they are.
+    # Copies count as one prompt besides the seven others.
     mixed = [
         *run_of(np.full(7, 4)),
         *(sample(f"copy {i}", [9], prompt_sha256="one prompt") for i in range(8)),

@@ -1,4 +1,4 @@
-"""A model folder as a user would have one, small enough to be damaged in many ways."""
+"""A small model folder as a user would have it."""
 
 import pytest
 
@@ -7,9 +7,7 @@ from dartree_exp.models.toy import toy_target
 
 @pytest.fixture
 def folder(tmp_path):
-    """A saved toy Llama with a word-level tokenizer and chat template, as a user's folder
-    would be.
-    """
+    """A saved toy Llama with a word-level tokenizer and a chat template."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace

@@ -1,4 +1,4 @@
-"""Digests are remembered as long as a file stays what it was, and remembering never costs a run."""
+"""Digests are cached while a file is unchanged, and a broken cache never stops a run."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def read(monkeypatch):
-    """The names of the files that were read through."""
+    """The names of the files that were hashed."""
     names, right = [], digests.sha256_of
     monkeypatch.setattr(digests, "sha256_of", lambda path: names.append(path.name) or right(path))
     return names
@@ -52,7 +52,7 @@ def test_a_large_file_is_read_once_and_again_when_it_changes(cache, read, tmp_pa
 
 
 def test_a_file_written_just_now_is_not_remembered(cache, read, tmp_path, monkeypatch):
-    """It may change once more within one tick of the clock that dates it."""
+    """It may change again within one tick of the file system's clock."""
     monkeypatch.setattr(digests, "_SETTLED", 3600.0)
     file = large(tmp_path / "w")
     remembered_sha256(file), remembered_sha256(file)
@@ -96,7 +96,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     assert not cache.is_dir() or not list(cache.iterdir())
 
 
-def test_writers_at_once_leave_a_whole_file_and_no_temporaries(cache, tmp_path):
+def test_concurrent_writers_leave_an_intact_file_and_no_temporaries(cache, tmp_path):
     files = [str(large(tmp_path / f"w{n}")) for n in range(3)]
     code = (
         "import sys\nfrom pathlib import Path\nfrom dartree_exp.models import "

@@ -1,5 +1,5 @@
-"""The embedded target's folder: damaged files are rebuilt, placed files need no network, failures
-say what to do.
+"""The embedded target's folder: damaged files are rebuilt, placed files need no network, errors say
+what to do.
 """
 
 import hashlib
@@ -147,7 +147,7 @@ def test_a_killed_conversion_leaves_nothing_half_used(cache, gguf_bytes, monkeyp
     assert (ensure("tiny") / "manifest.json").exists()
 
 
-def test_without_network_the_message_says_what_to_place_where(cache, monkeypatch):
+def test_without_network_the_message_has_file_and_folder(cache, monkeypatch):
     def no_network(command, **options):
         assert isinstance(command, list) and "--no-deps" in command
         return subprocess.CompletedProcess(

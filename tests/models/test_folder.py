@@ -1,6 +1,4 @@
-"""What a target's folder may hold: each damage is one line with file and reason, before the weights
-are read.
-"""
+"""Damage in a target's folder is one line with file and reason, before the weights are read."""
 
 import json
 
@@ -25,7 +23,7 @@ def edit(path, **fields):
 
 @pytest.fixture
 def no_weights(monkeypatch):
-    """The loader of weights is out of reach."""
+    """Loading weights fails."""
     from transformers import LlamaForCausalLM
 
     monkeypatch.setattr(
@@ -118,7 +116,7 @@ def test_without_end_ids_in_the_generation_config_the_models_own_count(folder):
     assert load(folder).eos_ids == (1, 2)
 
 
-def test_the_tokenizers_end_is_united_with_the_generation_configs_and_said_once(folder, capsys):
+def test_end_ids_of_tokenizer_and_generation_config_are_merged_with_one_note(folder, capsys):
     load(folder)
     assert capsys.readouterr().err == ""  # the tokenizer's <end> is among the generation config's
     (folder / "generation_config.json").write_text('{"eos_token_id": 2}')
@@ -223,7 +221,7 @@ def test_weights_that_are_not_finite_are_named(folder, value, word):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.float16])
-def test_what_is_not_finite_is_found_anywhere(dtype):
+def test_non_finite_numbers_are_found_anywhere(dtype):
     assert non_finite(torch.full((3, 1001), torch.finfo(dtype).max, dtype=dtype)) is None
     for value, word in ((torch.nan, "NaN"), (torch.inf, "infinity"), (-torch.inf, "infinity")):
         for place in (0, 1000, 3002):

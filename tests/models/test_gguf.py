@@ -7,7 +7,7 @@ from dartree_exp.models.gguf import hf_name, undo_rope_permutation
 
 
 def convert_rows(rows: np.ndarray, heads: int) -> np.ndarray:
-    """What llama.cpp's converter does: within a head, rows 0..half-1 and half..2*half-1 are
+    """The permutation of llama.cpp's converter: within a head, rows 0..half-1 and half..2*half-1
     interleaved.
     """
     size = rows.shape[0] // heads

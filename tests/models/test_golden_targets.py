@@ -48,8 +48,8 @@ def test_golden_plain_decoding(case):
 
 
 def test_a_tied_target_equals_its_untied_copy(tmp_path):
-    """The weights of a golden target with its output table left out, and with a copy of the input
-    table in its place.
+    """The weights of a golden target without its output table, and with a copy of the input table
+    instead.
     """
     source = carried("end_to_end")[0].folders["target"]
     config = json.loads((source / "config.json").read_text())
@@ -107,8 +107,8 @@ def test_embedded_first_logits(smollm2, recorded):
 
 @pytest.mark.real_model
 def test_embedded_greedy_continuations(smollm2, recorded):
-    """Each recorded token is the argmax after its predecessors: by induction the greedy
-    continuation, in one pass.
+    """Each recorded token is the argmax after its predecessors, so all are the greedy continuation;
+    one pass.
     """
     assert smollm2.eos_ids == (2,)
     for run in recorded["greedy"]:

@@ -1,6 +1,4 @@
-"""Without a network a hub name fails at once, by the words that name the setting and what to give
-instead.
-"""
+"""Without a network, a hub name fails at once, with the setting and what to set instead."""
 
 import socket
 
@@ -14,7 +12,7 @@ from dartree_exp.models.hub import is_reachable
 
 @pytest.fixture
 def no_hub(monkeypatch):
-    """The hub's client believes in a network; the address it has is closed."""
+    """The hub's client assumes a network, but its address is closed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"

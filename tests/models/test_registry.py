@@ -1,4 +1,4 @@
-"""What may be loaded, what is refused, and how it is said."""
+"""Targets that load, targets that are refused, and the messages."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def edit_config(folder, **fields):
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def test_a_local_folder_loads_whole(folder):
+def test_a_local_folder_loads(folder):
     target = load(folder)
     assert (target.name, target.dtype, target.device, target.eos_ids) == (
         "mine",
@@ -57,7 +57,7 @@ def test_digest_of_one_file_is_the_files_and_changes_with_it(folder):
     assert registry.weights_digest(folder) != hashlib.sha256(weights.read_bytes()).hexdigest()
 
 
-def test_thinking_is_refused_where_the_template_ignores_it(folder):
+def test_thinking_is_refused_if_the_template_ignores_it(folder):
     codec = load(folder).tokenizer
     with pytest.raises(UserError, match="no thinking mode"):
         codec.encode_chat([{"role": "user", "content": "hello"}], enable_thinking=True)
@@ -72,7 +72,7 @@ def test_thinking_reaches_a_template_that_knows_it(folder):
     assert codec.encode_chat(messages, enable_thinking=False) == [2, 3, 4]
 
 
-def test_no_chat_template_is_said(folder):
+def test_a_missing_chat_template_is_an_error(folder):
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(UserError, match="no chat template"):
         load(folder).tokenizer.encode_chat([{"role": "user", "content": "hello"}])
@@ -100,7 +100,7 @@ def test_pickled_weights_are_not_read(folder):
         load(folder)
 
 
-def test_a_truncated_weight_file_is_said(folder):
+def test_a_truncated_weight_file_is_an_error(folder):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(UserError, match=r"weight file .*model\.safetensors is damaged"):
@@ -224,7 +224,7 @@ def test_dtype_auto_follows_the_hardware(monkeypatch):
     assert registry.resolve_dtype("bf16", CPU) is torch.bfloat16
 
 
-def test_cuda_without_a_gpu_is_said(monkeypatch):
+def test_cuda_without_a_gpu_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=r"engine\.device=cuda: torch sees no GPU"):
         registry.resolve_device("cuda")

@@ -1,4 +1,4 @@
-"""The toy targets: seeded, varied, one model in both dtypes, a codec that stays consistent."""
+"""The toy targets: seeded, varied text, the same model in both dtypes, a consistent codec."""
 
 import pytest
 import torch

@@ -93,9 +93,7 @@ def test_shuffle_is_the_datasets_librarys():
 
 
 def test_the_papers_subset_starts_with_their_records_prompts(shared_data):
-    """The released decoder's answers show which question came first, second, ... after the seed-0
-    shuffle.
-    """
+    """The released decoder's answers show the order of questions after the seed-0 shuffle."""
     told = {
         "gsm8k": [
             ("Carmen", "Samantha"),
@@ -143,7 +141,7 @@ def test_mt_bench_has_two_turns_in_eight_categories(shared_data):
     )
 
 
-def test_alpacas_input_follows_only_where_there_is_one(tmp_path):
+def test_alpacas_input_follows_if_there_is_one(tmp_path):
     rows = [
         {"instruction": "Sum up.", "input": "A text."},
         {"instruction": "Tell.", "input": ""},
@@ -164,7 +162,7 @@ def test_alpacas_other_file_with_ready_turns(shared_data):
 
 
 @pytest.mark.parametrize("name", sorted(HUB_ROWS))
-def test_hub_rows_and_what_is_asked_of_the_hub(monkeypatch, name):
+def test_hub_rows_and_the_request_to_the_hub(monkeypatch, name):
     row, turns = HUB_ROWS[name]
     asked = []
 
@@ -178,7 +176,7 @@ def test_hub_rows_and_what_is_asked_of_the_hub(monkeypatch, name):
     assert asked == [((config.dataset, config.subset), {"split": config.split})]
 
 
-def test_no_hub_says_what_to_do():
+def test_an_unreachable_hub_has_advice():
     with pytest.raises(UserError, match=r"openai/gsm8k is not available .* benchmark\.path="):
         load_prompts(benchmark("gsm8k"))
 

@@ -1,4 +1,4 @@
-"""Forms of a prompts file, and damage: one row is refused with its number."""
+"""Formats of a prompts file; a damaged row is refused with its number."""
 
 import gzip
 import json
@@ -81,7 +81,7 @@ def test_damaged_lists_are_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
-def test_too_large_a_file_is_refused_before_it_is_read_whole(tmp_path, monkeypatch, name):
+def test_a_file_that_is_too_large_is_refused_before_reading_it_all(tmp_path, monkeypatch, name):
     monkeypatch.setattr(prompt_files, "MAX_BYTES", 1 << 16)
     content = b'{"prompt": "' + b"a" * (1 << 24) + b'"}\n'
     packed = gzip.compress(content) if name.endswith(".gz") else content
@@ -91,7 +91,7 @@ def test_too_large_a_file_is_refused_before_it_is_read_whole(tmp_path, monkeypat
     assert len(load(tmp_path / name, packed)) == 1
 
 
-def test_a_git_lfs_pointer_says_what_to_do(tmp_path):
+def test_a_git_lfs_pointer_has_advice(tmp_path):
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     for name in ("rows.jsonl", "rows.jsonl.gz", "rows.parquet"):
         with pytest.raises(UserError, match=rf"{name} is a Git LFS pointer.*git lfs pull"):

@@ -1,4 +1,4 @@
-"""The shipped prompts: their number and version, and that no training prompt is among them."""
+"""The shipped prompts: number, version, and no training prompts among them."""
 
 import gzip
 import hashlib

@@ -1,6 +1,4 @@
-"""What a row's fields and a template may be, in every template; each refusal names row and
-field.
-"""
+"""Fields of a row and templates; each error names row and field."""
 
 import json
 
@@ -43,13 +41,11 @@ def test_a_field_that_is_no_text_is_refused_with_its_row(tmp_path, template, kin
     value, reason = VALUES[kind]
     row = {"question": value, "other": "fine"}
     if template == "appended" and kind in ("null", "empty", "blank"):
-        assert load(tmp_path, row, **TEMPLATES[template])[1].turns == [
-            "fine"
-        ]  # as if it were not there
+        assert load(tmp_path, row, **TEMPLATES[template])[1].turns == ["fine"]  # treated as missing
     elif template in ("alone", "braced") and kind == "list":
         assert (
             load(tmp_path, row, **TEMPLATES[template])[1].turns == value
-        )  # a turn an item, as MT-Bench
+        )  # one turn per item, as in MT-Bench
     else:
         with pytest.raises(UserError, match=rf"row 1 of .*rows\.jsonl: field 'question' {reason}"):
             load(tmp_path, row, **TEMPLATES[template])

@@ -1,4 +1,4 @@
-"""Plain decoding's answers that the runs of a sweep share."""
+"""Answers of plain decoding shared by the runs of a sweep."""
 
 from dartree_exp.records.baseline import SharedBaseline
 
@@ -15,7 +15,7 @@ def test_of_two_answers_to_one_prompt_the_first_stays(tmp_path):
     [folder] = (tmp_path / ".ar").iterdir()
     assert len(list(folder.iterdir())) == 1
     (answer,) = folder.glob("*/answer.json")
-    answer.write_text("[]")  # damaged: as if there were none, and replaced
+    answer.write_text("[]")  # a damaged answer is replaced
     assert here.get("a/0", "digest") is None
     assert here.put("a/0", "digest", ANSWER) == there.get("a/0", "digest") == ANSWER
 

@@ -1,4 +1,4 @@
-"""Run folders after a kill, on a full disk, with damaged lines, and between processes."""
+"""Run folders after a kill, on a full disk, with damaged lines, and in use by another process."""
 
 import errno
 import os
@@ -58,7 +58,7 @@ def test_kill_9_loses_nothing_and_frees_the_folder(tmp_path):
             pass
         process.send_signal(signal.SIGKILL)
         last = max([last, *map(int, process.stdout.read().split())])
-    assert Run(tmp_path).state == "INTERRUPTED"  # status.json still says RUNNING
+    assert Run(tmp_path).state == "INTERRUPTED"  # status.json still has RUNNING
     with opened(tmp_path) as folder:
         assert len(finished(folder)) >= last + 1
         assert folder.samples()[last] == sample(f"p{last}")
@@ -96,7 +96,7 @@ def test_damage_inside_a_file_is_named_not_repaired(tmp_path):
 
 
 class FullDisk:
-    """Writes half of what it is given, then reports a full disk."""
+    """Writes half of the data, then reports a full disk."""
 
     def __call__(self, file, data):
         file.write(data[: len(data) // 2])

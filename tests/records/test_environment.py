@@ -1,4 +1,4 @@
-"""The stamp names what decides a number, and comes without torch."""
+"""The environment stamp has everything that affects a number, and needs no torch."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_the_stamp_is_json_and_names_versions_machine_and_weights():
         (None, None),
     ],
 )
-def test_a_machine_is_overloaded_where_more_wanted_to_run_than_could(load, said):
+def test_a_load_above_the_cores_is_an_overload(load, said):
     assert overload(load) == said
 
 

@@ -1,5 +1,5 @@
-"""File systems that are full, read-only, without folder fsync, locks or hard links; and links that
-point elsewhere.
+"""File systems that are full, read-only, or without folder fsync, locks or hard links; symbolic
+links.
 """
 
 import errno
@@ -20,7 +20,7 @@ from dartree_exp.records.lock import is_locked
 
 
 def run_in(path, **options):
-    """A whole run of two samples; what is on disk already is kept."""
+    """A complete run of two samples; samples on disk are kept."""
     with opened(path, **options) as folder:
         folder.expect(2)
         folder.write_environment({"device": "cpu"})
@@ -32,9 +32,7 @@ def run_in(path, **options):
         folder.done()
 
 
-def test_a_disk_that_fills_at_any_write_is_one_line_and_the_run_goes_on_later(
-    tmp_path, monkeypatch
-):
+def test_a_disk_full_at_any_write_is_one_line_and_the_run_resumes(tmp_path, monkeypatch):
     right, calls = files._write, []
 
     def full(file, data):
@@ -99,9 +97,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
     ):
         run_in(tmp_path)
     (tmp_path / LOCK).touch()
-    assert is_locked(
-        tmp_path / LOCK
-    )  # it cannot be told, so nobody calls a running run interrupted
+    assert is_locked(tmp_path / LOCK)  # unknown, so a running run is not reported as interrupted
 
 
 @pytest.mark.parametrize(
@@ -176,10 +172,10 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_stays
 
 
 def test_what_another_machine_writes_stays_until_it_is_stale(tmp_path, monkeypatch):
-    """Its process number says nothing here, on a file system that both see."""
+    """On a shared file system, its process id means nothing on this machine."""
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("platform.node", lambda: "another-node")
-        elsewhere.setattr("os.getpid", lambda: 2**22 + 5)  # no such process here
+        elsewhere.setattr("os.getpid", lambda: 2**22 + 5)  # not a process of this machine
         theirs = tmp_path / atomic.temporary_name("table.md")
     theirs.write_text("half")
     atomic.remove_temporaries(tmp_path)

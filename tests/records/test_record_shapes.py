@@ -1,4 +1,4 @@
-"""Records of the wrong shape are one error of their own run, whatever stands in the files."""
+"""Records of the wrong shape are one error of their run, whatever the files contain."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ WRONG = [b"[]", b"null", b"{", b"", b"\xff\xfe\x00", b"[" * 100_000, None]
 
 
 def spoil(file, content):
-    """Replace a file by other bytes; by a folder for None."""
+    """Replace a file by other bytes, or by a folder (None)."""
     file.unlink(missing_ok=True)
     if content is None:
         file.mkdir()
@@ -34,7 +34,7 @@ def spoil(file, content):
 @pytest.mark.parametrize("name", [*JSON_FILES, CONFIG, SAMPLES, ROUNDS, TREES])
 def test_a_damaged_run_is_named_and_the_others_are_reported(tmp_path, capsys, name, content):
     if name in LINES and content is not None:
-        content += b"\n" + content + b"\n"  # an unfinished last line alone is not damage
+        content += b"\n" + content + b"\n"  # an unfinished last line is not damage
     write_run(tmp_path / "a", mini_run(0), budget=16)
     recorded_run(tmp_path / "b")
     write_run(tmp_path / "c", mini_run(1), budget=64)
@@ -51,7 +51,7 @@ def test_a_damaged_run_is_named_and_the_others_are_reported(tmp_path, capsys, na
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Two intact runs, and the bytes of the first one's files."""
+    """Two intact runs, and the bytes of the files of the first."""
     folder = tmp_path_factory.mktemp("whole")
     recorded_run(folder / "a")
     write_run(folder / "b", mini_run(0, prompts=2), budget=16)
@@ -99,9 +99,7 @@ def mutated(value, place, new):
 )
 @given(data=st.data())
 def test_any_part_may_be_anything(whole, tmp_path_factory, data):
-    """Whatever a part of a record is replaced by, the report of the others stands, and no traceback
-    is seen.
-    """
+    """If part of a record is replaced, the other runs are still reported, without a traceback."""
     name = data.draw(st.sampled_from([*JSON_FILES, *LINES]))
     content = (whole / "a" / name).read_text() if (whole / "a" / name).exists() else "{}"
     values = (
@@ -143,7 +141,7 @@ def test_any_part_may_be_anything(whole, tmp_path_factory, data):
         (dict[str, object] | None, [None, {"a": []}], [[], 0]),
     ],
 )
-def test_types_are_told_apart(hint, good, bad):
+def test_types_are_distinguished(hint, good, bad):
     fits = check(hint)
     assert all(map(fits, good)) and not any(map(fits, bad))
 

@@ -1,5 +1,5 @@
-"""Going on in a folder: under the same files alone, with everything it lacks decoded again, under
-which code is said.
+"""Resuming in a folder: only with the same files; missing records are decoded again; code versions
+are recorded.
 """
 
 import json
@@ -99,7 +99,7 @@ CUTS = {
 }
 
 
-# A folder of the version before noted the number of samples alone.
+# A folder of the previous version has only the number of samples.
 @pytest.mark.parametrize(
     ("cut", "older"),
     [*((cut, False) for cut in CUTS), *((cut, True) for cut in CUTS if cut.startswith("samples"))],
@@ -207,7 +207,7 @@ def test_a_stamp_starts_no_later_than_the_samples_that_are_left(tmp_path):
     )
 
 
-def test_a_done_run_that_lost_its_trees_says_that_they_are_not_written_again(tmp_path):
+def test_a_done_run_that_lost_its_trees_notes_that_they_are_not_rewritten(tmp_path):
     write(tmp_path)
     whole = Run(tmp_path)
     status_file = tmp_path / "status.json"

@@ -1,6 +1,4 @@
-"""Recorded trees: where a path branched, what a line holds, and that a folder with or without them
-reads well.
-"""
+"""Recorded trees: branches of a path, content of a line, and folders with and without trees."""
 
 import json
 

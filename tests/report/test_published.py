@@ -1,4 +1,4 @@
-"""The published cells say what the papers say, name their source, and can never pass for ours."""
+"""The published cells equal the papers', name their source, and are marked as published."""
 
 import re
 
@@ -10,6 +10,7 @@ from dartree_exp.config.methods import known_methods
 from dartree_exp.metrics.measures import point
 from dartree_exp.records import Run
 from dartree_exp.report.published import MARK, UNKNOWN_AR, not_here, published, published_tables
+from golden_support import SHARED
 from sample_records import mini_run, write_run
 
 DATA_SETS = ("gsm8k", "math500", "aime25", "humaneval", "mbpp", "mt_bench", "alpaca", "average")
@@ -66,8 +67,8 @@ def test_the_averages_of_the_main_table_are_those_of_its_cells():
             )
 
 
-def test_the_main_table_is_the_fact_sheets(shared):
-    sheet = shared / "facts" / "dartree.md"
+def test_the_main_table_is_the_fact_sheets():
+    sheet = SHARED / "facts" / "dartree.md"
     if not sheet.exists():
         pytest.skip(f"no fact sheet at {sheet}")
     text = sheet.read_text()

@@ -1,4 +1,4 @@
-"""What the tests of trackers share."""
+"""Fixtures of the tracker tests."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ import wandb
 
 @pytest.fixture(autouse=True)
 def fresh_wandb() -> Iterator[None]:
-    """The library reads its environment once per process: without this a test would meet the server
-    of another.
+    """The library reads its environment once per process; without this, a test would use another
+    test's server.
     """
     wandb.teardown()
     yield

@@ -1,4 +1,4 @@
-"""The tracker of a configuration: none by default, and a resumed run mirrors itself whole."""
+"""The tracker of a configuration: none by default; a resumed run is mirrored completely."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds in the event files what the records say."""
+"""TensorBoard's own reader finds the recorded numbers in the event files."""
 
 import builtins
 import sys
@@ -37,7 +37,7 @@ def round_of(record, index, advanced):
     return RoundRecord(id=record.id, turn=0, round=index, **shared, **sizes)
 
 
-def test_a_run_reads_back_whole(tmp_path):
+def test_a_run_reads_back_completely(tmp_path):
     run = mini_run()
     summary = summarise(run, "dartree_pruned")
     tracker = TensorboardTracker()

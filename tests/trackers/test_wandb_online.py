@@ -125,7 +125,7 @@ def test_a_report_shows_the_summaries_and_the_sweeps_runs(server):
         assert key in charted
 
 
-def test_building_a_report_asks_nobody(tmp_path, monkeypatch):
+def test_building_a_report_sends_no_request(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     report = comparison_report("budgets", SUMMARIES, "trees", "us")
     assert [type(block).__name__ for block in report.blocks] == ["MarkdownBlock", "PanelGrid"]

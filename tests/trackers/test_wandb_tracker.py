@@ -1,4 +1,4 @@
-"""W&B mirrors the record, offline, one run per configuration; whatever it does, the run goes on."""
+"""W&B mirrors the records, offline, one run per configuration; its failures never stop a run."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ def info(folder, id="cafe01"):
 
 
 def inspect(folder, *options):
-    """What the public command reads back of the one offline run in a folder."""
+    """The content of the one offline run in a folder, read by the public command."""
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     command = [
         str(Path(sys.executable).with_name("wandb")),
@@ -73,7 +73,7 @@ def rounds_of(record):
     ]
 
 
-def test_an_offline_run_reads_back_whole(tmp_path):
+def test_an_offline_run_reads_back_completely(tmp_path):
     run, said = mini_run(), []
     summary = summarise(run, "dartree_pruned")
     tracker = WandbTracker(OFFLINE, said.append)
@@ -144,7 +144,7 @@ def guarded(said):
     return Guarded(WandbTracker(OFFLINE, said.append), said.append)
 
 
-def test_init_failure_is_said_once_and_costs_nothing(tmp_path, monkeypatch):
+def test_an_init_failure_is_reported_once_and_stops_nothing(tmp_path, monkeypatch):
     def refuse(**_):
         raise wandb.errors.CommError("no route\nto host")
 
@@ -193,7 +193,7 @@ class BrokenRun:
         self.exit_code = exit_code
 
 
-def test_a_full_disk_is_said_once_and_the_run_is_closed(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_once_and_the_run_is_closed(tmp_path, monkeypatch):
     broken = BrokenRun(works=1)
     monkeypatch.setattr(wandb, "init", lambda **_: broken)
     said = []

@@ -1,6 +1,4 @@
-"""A W&B server on loopback that knows just enough for one run, one sync and one report, and keeps
-what it is sent.
-"""
+"""A minimal W&B server on loopback, for one run, one sync and one report; it keeps all requests."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class WandbStub(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that hang up are none of the test's business; a wrong answer fails it
-        elsewhere.
-        """
+        """Ignore clients that disconnect; a wrong answer fails the test elsewhere."""
 
     def answer(self, operation: str, query: str, given: dict[str, Any]) -> dict[str, Any]:
         """The `data` of a GraphQL answer."""

@@ -1,4 +1,4 @@
-"""Golden vectors (tests/golden/README.md): the repository's subset, and the full folder if it exists
+"""Golden vectors (tests/golden/README.md): the repository's subset, and the full folder, if any
 (`DARTREE_SHARED`, or `shared/` next to the project). Tests run every case found in the folders.
 """
 

@@ -71,7 +71,7 @@ def test_a_run_is_bound_to_the_content_of_its_files(
     )  # another folder: nothing held against it
 
 
-def test_records_lost_after_the_end_are_said_and_completed(
+def test_records_lost_after_the_end_are_reported_and_completed(
     runs: Any, capsys: pytest.CaptureFixture
 ) -> None:
     runs.special[64] = lambda config, folder: (folder.append(sample("p", [])), folder.done())
@@ -209,7 +209,7 @@ def test_mistakes_exit_2_before_anything_is_made(runs: Any, capsys: pytest.Captu
     assert not Path("multirun").exists() or not list(Path("multirun").iterdir())
 
 
-def test_a_knob_without_effect_is_said(runs: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_setting_without_effect_is_reported(runs: Any, capsys: pytest.CaptureFixture) -> None:
     assert runs.code([*TOY, "tree=chain", "tree.width=3"]) == 0
     assert "tree=chain does not read tree.width" in capsys.readouterr().err
     assert runs.code([*TOY, "tree.width=3"]) == 0

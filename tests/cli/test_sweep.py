@@ -1,6 +1,4 @@
-"""Sweeps: a failing point fails alone, and whatever stops a sweep, the same command goes on from
-there.
-"""
+"""Sweeps: a failing point does not stop the others, and rerunning a stopped sweep resumes it."""
 
 import subprocess
 import sys
@@ -65,7 +63,9 @@ def test_two_sweeps_never_share_a_nameless_folder(runs: Any) -> None:
     assert len(list(Path("multirun").iterdir())) == 2
 
 
-def test_a_point_in_other_hands_is_left_and_said(runs: Any, capsys: pytest.CaptureFixture) -> None:
+def test_a_point_locked_by_another_process_is_left_and_reported(
+    runs: Any, capsys: pytest.CaptureFixture
+) -> None:
     folder = Path("multirun", "s", config_hash(compose([*TOY, "tree.budget=2"])))
     folder.mkdir(parents=True)
     lock = FolderLock(folder / LOCK)
@@ -98,7 +98,7 @@ def test_stop_starts_no_more_but_counts_what_is_done(
     captured = capsys.readouterr()
     assert "1 done, 1 done before, 1 failed, 1 not started" in captured.err
     assert "NOT STARTED [3] tree.budget=4: another point failed before" in captured.err
-    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=2,4"]) == 1  # the default goes on
+    assert runs.code(["-m", *TOY, "sweep.name=s", "tree.budget=2,4"]) == 1  # the default continues
     assert runs.budgets[-1] == 4
 
 

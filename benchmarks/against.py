@@ -1,13 +1,12 @@
-"""Is this checkout slower than another one? Builds and rounds of the shipped drafters, in pairs.
+"""Compares the speed of this checkout and another one: builds and rounds, in pairs.
 
     python benchmarks/against.py --before FOLDER [--methods dartree_pruned,domino] [--tokens 32]
         [--repeats 20] [--prompts 3] [--dtype bf16]
 
-FOLDER: a checkout of the other commit with an environment of its own in `.venv` (README). Both
-decode the same prompts of `mini` in processes of their own, on one thread, in turns. The time is
-CPU time of the process, so that other work on the machine counts little; it is given for each stage
-of a round. A ratio is this checkout's time over the other's, with the 95 % bootstrap interval over
-the pairs. The ids must be the same.
+FOLDER: a checkout of the other commit with its own environment in `.venv` (README). Both decode the
+same prompts of `mini` in their own processes, on one thread, in turns. Times are CPU times of the
+process, which other work on the machine hardly changes. A ratio is this checkout's time over the
+other's, with the 95 % bootstrap interval over the pairs. The ids must be the same.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NOT_THE_TARGET = tuple(stage for stage in COUNTED if stage != "verify")
 
 
 def work(settings: dict[str, Any]) -> None:
-    """One side: reads a method a line, decodes every prompt, writes CPU seconds by stage."""
+    """One side: for each line, a method, decode every prompt and write CPU seconds by stage."""
     import time
 
     from dartree_exp.assemble import load_parts, make_rule, make_sampler
@@ -64,7 +63,7 @@ def work(settings: dict[str, Any]) -> None:
 
 
 def start(folder: Path, settings: dict[str, Any]) -> subprocess.Popen[str]:
-    """A process that works for the checkout `folder`: this file's code, that one's package."""
+    """A process that runs this file with the package of the checkout `folder`."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     python = folder / ".venv" / "bin" / "python"
     command = [str(python), __file__, "--work", json.dumps(settings)]
@@ -82,7 +81,7 @@ def ask(side: subprocess.Popen[str], method: str) -> dict[str, Any]:
 
 
 def interval(before: np.ndarray, after: np.ndarray) -> str:
-    """Ratio of sums, and its interval over pairs."""
+    """The ratio of sums, with its interval over pairs."""
     draws = np.random.default_rng(0).integers(len(before), size=(2000, len(before)))
     low, high = np.quantile(after[draws].sum(1) / before[draws].sum(1), [0.025, 0.975])
     return f"{after.sum() / before.sum():.3f} [{low:.3f}, {high:.3f}]"
@@ -102,10 +101,12 @@ def main() -> None:
         work(json.loads(arguments.work))
         return
     if arguments.before is None:
-        parser.error("--before: which checkout to compare with")
+        parser.error("--before: name a checkout of the other commit")
     settings = {key: getattr(arguments, key) for key in ("tokens", "prompts", "dtype")}
     sides = [start(folder.resolve(), settings) for folder in (arguments.before, HERE)]
-    print(f"{'method':20} {'build':>22} {'all but verify':>22} {'round':>22}   ms a round, before")
+    print(
+        f"{'method':20} {'build':>22} {'all but verify':>22} {'round':>22}   ms per round, before"
+    )
     for method in arguments.methods.split(","):
         warm = [ask(side, method) for side in sides]
         if warm[0]["ids"] != warm[1]["ids"]:

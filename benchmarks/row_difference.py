@@ -1,13 +1,12 @@
-"""How far the logits of a tree row are from those of a one-token step, by dtype and kind of
-attention.
+"""The difference between the logits of a tree row and of a one-token step, by dtype and attention.
 
     python benchmarks/row_difference.py [fp32] [bf16] [prompts=6] [tokens=64]
         [attention=library|row_invariant]
 
 The target decodes `tokens` tokens one at a time, then reads the same tokens in one forward of
-`tokens` rows (a chain as tree). Printed per dtype: the largest and the mean absolute difference
-over all rows and token ids, and over each row's best 10 ids, where near ties are decided. A run's
-own tolerance is measured by its warm-up (`verify/rows.py`).
+`tokens` rows (a chain as tree). For each dtype it prints the largest and the mean absolute
+difference over all rows and token ids, and over each row's best 10 ids, where near ties occur. The
+warm-up measures a run's own tolerance (`verify/rows.py`).
 """
 
 import sys

@@ -1,17 +1,17 @@
-"""Time to build a draft tree, method by method, from the same recorded drafts.
+"""Time to build a draft tree by each method from the same recorded drafts.
 
     python benchmarks/tree_build.py [--dtypes bf16,fp32] [--prompts 3] [--tokens 24]
         [--repeats 10] [--threads 1]
 
 For each dtype the real target and the shipped drafter decode a few `mini` prompts, and every
-round's block and root are kept. Then each method builds its tree from each block, in turn and in
-alternating order, so that a load on the machine hits all alike. `prepare` (candidates, slot
-projections) and `build` are timed apart: median and quartiles over blocks and repeats, of
-wall-clock milliseconds and of this thread's CPU time, which other processes disturb less.
+round's block is kept. Then each method builds its tree from each block, in turn and in alternating
+order, so load on the machine affects all methods alike. `prepare` (candidates, slot projections)
+and `build` are timed separately: median and quartiles over blocks and repeats, of wall-clock
+milliseconds and of this thread's CPU time.
 
-Counted, in passes that are not timed: how often a depth was scored, per build and level (1 where a
-tree is grown once; heaps score single nodes, or every depth at once), and of the selections that
-look for ties, how many were sorted whole for one.
+Untimed passes count how often a depth was scored per build and level (1 for trees that are grown
+level by level; heaps score single nodes, or every depth at once), and how many of the selections
+that look for ties sorted a whole row.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ from dartree_exp.assemble import load_parts, make_method, make_rule, make_sample
 from dartree_exp.config import compose
 from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, speculate
-from dartree_exp.interfaces import Block, DraftTree, Limits
+from dartree_exp.interfaces import Block, Commit, DraftTree, Draws, Limits, Scorer
 from dartree_exp.kernels import candidate_select
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.prompts import load_prompts
-from dartree_exp.trees.scorer import Draw, Scorer
 
 METHODS = (
     "dartree_pruned",
@@ -51,38 +50,37 @@ METHODS = (
     "domino",
 )
 RATIOS = (("dartree_pruned", "heap_sequential"), ("dartree_fixed", "heap_sequential"))
-BUDGET = 64  # of every method, whatever its preset has
+BUDGET = 64  # for every method
 
 T = TypeVar("T")
-Draft = tuple[Block, int, Draw]  # and the root's token, the draws of the round
+Draft = tuple[Block, Commit, Draws]
 
 
 def record(config: Config) -> tuple[Method, list[Draft]]:
-    """The default method, and every round's draft of its decoding."""
+    """The default method, and the drafts of all its rounds."""
     target, method = load_parts(config)
     drafts: list[Draft] = []
 
-    def scorer(block: Block, root: int, draw: Draw) -> Scorer:
-        drafts.append((block, root, draw))
-        return method.scorer(block, root, draw)
+    def scoring(block: Block, commit: Commit, draws: Draws) -> Scorer:
+        drafts.append((block, commit, draws))
+        return method.scoring(block, commit, draws)
 
     rule = make_rule(config.decoding, target)
     for prompt in load_prompts(config.benchmark):
         ids = target.tokenizer.encode_chat([{"role": "user", "content": prompt.turns[0]}], False)
-        recorder = replace(method, scorer=scorer)
+        recorder = replace(method, scoring=scoring)
         speculate(
             target, recorder, ids, make_sampler(config.decoding, prompt.id), rule, StageClock()
         )
     return method, drafts
 
 
-def build(method: Method, draft: Draft, scorer: Scorer) -> DraftTree:
-    """One tree."""
+def build(method: Method, scorer: Scorer) -> DraftTree:
     return method.builder.build(scorer, Limits(method.depth, BUDGET))
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float, float]:
-    """What `work` returns, wall-clock and thread CPU milliseconds."""
+    """The result of `work`, and its wall-clock and thread CPU milliseconds."""
     wall, cpu = time.perf_counter(), time.thread_time()
     result = work()
     return result, 1e3 * (time.perf_counter() - wall), 1e3 * (time.thread_time() - cpu)
@@ -91,25 +89,23 @@ def timed(work: Callable[[], T]) -> tuple[T, float, float]:
 def measure(
     methods: dict[str, Method], drafts: list[Draft], repeats: int
 ) -> dict[str, list[tuple[float, ...]]]:
-    """Per method, for each block and repeat: wall and CPU of `prepare`, then of `build`. The first
-    pass warms up.
+    """For each method, block and repeat: wall and CPU of `prepare`, then of `build`. The first pass
+    is a warm-up.
     """
     times: dict[str, list[tuple[float, ...]]] = {name: [] for name in methods}
     for repeat in range(repeats + 1):
         for draft in drafts:
             for name in list(methods)[:: 1 if repeat % 2 else -1]:
                 method = methods[name]
-                scorer, *prepare = timed(partial(method.scorer, *draft))
-                _, *built = timed(partial(build, method, draft, scorer))
+                scorer, *prepare = timed(partial(method.scoring, *draft))
+                _, *built = timed(partial(build, method, scorer))
                 if repeat:
                     times[name].append((*prepare, *built))
     return times
 
 
 def count(method: Method, drafts: list[Draft]) -> Counter[str]:
-    """Levels built, calls that scored a depth, selections and whole sorts for a tie, over one
-    pass.
-    """
+    """Levels built, calls that scored a depth, selections and whole sorts, over one pass."""
     seen: Counter[str] = Counter()
 
     def counted(name: str, function: Callable[..., T], *args: Any) -> T:
@@ -124,23 +120,22 @@ def count(method: Method, drafts: list[Draft]) -> Counter[str]:
             return tying(values, k)
 
     for draft in drafts:
-        scorer: Any = method.scorer(*draft)
+        scorer: Any = method.scoring(*draft)
         for name in ("score", "best", "top"):
             setattr(scorer, name, partial(counted, "scored", getattr(scorer, name)))
         with patch.object(candidate_select, "_topk_or_sort", selected):
-            tree = build(method, draft, scorer)
+            tree = build(method, scorer)
             seen["levels"] += int((tree.supertree or tree).depths.max())
     return seen
 
 
 def quartiles(values: Iterable[float]) -> str:
-    """Median and quartiles."""
     low, middle, high = quantiles(list(values), n=4)
     return f"{middle:8.2f} [{low:6.2f}, {high:6.2f}]"
 
 
 def wide_ties(drafts: list[Draft], k: int) -> int:
-    """Blocks whose choice of `k` candidates falls back to sorting every row whole."""
+    """The number of blocks whose selection of `k` candidates sorts whole rows."""
     with patch.object(
         candidate_select, "_sorted_topk", side_effect=candidate_select._sorted_topk
     ) as full:

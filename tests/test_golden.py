@@ -83,7 +83,7 @@ def test_a_folder_without_cases_stops_the_run(tmp_path, how):
     """Named by the user, or required by `.ci/run`: an error, never a skip."""
     clone = tmp_path / "clone"
     shutil.copytree(ROOT / "tests" / "golden", clone / "tests" / "golden")
-    for name in ("conftest.py", "golden_support.py", "test_golden.py"):
+    for name in ("conftest.py", "golden_support.py", "shape_checks.py", "test_golden.py"):
         shutil.copy(ROOT / "tests" / name, clone / "tests" / name)
     (tmp_path / "empty").mkdir()
     asked = (

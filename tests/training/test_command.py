@@ -42,7 +42,7 @@ def test_nothing_is_written_into_the_package(name, capsys):
     place = PACKAGE / "drafters" / "weights" / "new.json"
     code, said = outcome(name, [*WRITERS[name], place], capsys)
     assert code == 2 and said.count("\n") == 1
-    assert "lies in the installed package, which is not written to" in said
+    assert "is inside the installed package, where nothing may be written" in said
     assert not place.exists()
 
 
@@ -64,7 +64,7 @@ def test_a_calibration_is_told_where_to_write(capsys):
         "--out",
         "t.json",
     ]
-    assert "lies in the installed package" in outcome("calibrate", command_line, capsys)[1]
+    assert "is inside the installed package" in outcome("calibrate", command_line, capsys)[1]
 
 
 def said_in_one_line(outcome, code):
@@ -206,7 +206,7 @@ MISTAKES = [
     (
         "validate",
         ["--drafter={root}/out", "--features={root}/nowhere", "--target={target}"],
-        "there is no such shard",
+        "does not exist",
     ),
     ("card", ["--drafter={root}/nowhere", "--out={new}"], "card.json cannot be read"),
     ("card", ["--drafter={root}/card_list", "--out={new}"], "card.json is not a JSON object"),

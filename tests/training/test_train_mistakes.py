@@ -73,7 +73,7 @@ MISTAKES = [
     (["--cfg", "all"], "invalid choice: 'all'"),
     (["model.path={root}/nowhere"], "nowhere"),
     (["features={root}/held_only"], "no captured sample to train on"),
-    (["features={root}/unheld"], "shard_0000.safetensors: there is no such shard"),
+    (["features={root}/unheld"], "shard_0000.safetensors: does not exist"),
     (["features={root}/bare"], "bare: has no about.json; run dartree_exp.training.capture"),
     (["features={root}/features_cut"], "shard_0001.safetensors: not a whole feature shard"),
     (["data={root}/large.jsonl"], "was begun with other settings: text"),

@@ -1,7 +1,7 @@
 """Captured features in memory, the order in which samples are visited, and random anchors.
 
 Everything random is drawn from generators seeded by (seed, purpose, counter), so a resumed run
-continues with the same batches. New shards join while a run goes on: capture and training overlap.
+continues with the same batches. New shards join during a run: capture and training overlap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Captured:
 
 
 class FeatureStore:
-    """The shards 1.. of a folder as far as they exist without a gap (shard 0 is held out)."""
+    """The shards 1.. of a folder up to the first that is missing (shard 0 is held out)."""
 
     def __init__(self, folder: Path, taps: tuple[int, ...]) -> None:
         self.folder, self.taps = folder, taps

@@ -99,7 +99,7 @@ def output(text: str) -> Path:
     path = Path(text)
     if path.resolve().is_relative_to(PACKAGE):
         raise argparse.ArgumentTypeError(
-            f"{text} lies in the installed package, which is not written to"
+            f"{text} is inside the installed package, where nothing may be written"
         )
     return path
 

@@ -66,7 +66,7 @@ def content_sha256(path: Path) -> str:
 
 
 def text_record_path(text: Path) -> Path:
-    """Where the record of a text lies: `x.jsonl` and `x.jsonl.gz` share `x.jsonl.about.json`."""
+    """The record of a text: `x.jsonl` and `x.jsonl.gz` share `x.jsonl.about.json`."""
     plain = text.with_suffix("") if text.suffix == ".gz" else text
     return plain.with_name(plain.name + ".about.json")
 

@@ -65,7 +65,7 @@ def read_shard(path: Path, taps: tuple[int, ...]) -> Shard:
     from safetensors import SafetensorError, safe_open
 
     if not path.exists():
-        raise InputError(f"{path}: there is no such shard; run dartree_exp.training.capture")
+        raise InputError(f"{path}: does not exist; run dartree_exp.training.capture")
     try:
         with safe_open(str(path), framework="pt") as handle:
             header = handle.metadata()

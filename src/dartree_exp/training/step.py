@@ -62,8 +62,8 @@ def draw(batch: Batch, s: TrainingConfig, generators: Sequence[torch.Generator])
 class StepLoss:
     """Losses of one step, and what their gradients come from. confidence: 0 without such a head.
 
-    tensors: where autograd goes on from the gradients, which the chunked loss has computed; None:
-    of a scalar.
+    tensors: what the gradients of the chunked loss belong to; autograd continues from them. None: a
+    scalar.
     """
 
     base: float

@@ -8,7 +8,7 @@ setup:  ## virtual environment with everything
 fast:  ## tests that take seconds and need no model
 	$(RUN) -m pytest -m "not slow and not real_model"
 test:  ## every test, lint, format and type check
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2
 format:  ## ruff's fixes and format
 	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
 bench:  ## tree building against the sequential heap

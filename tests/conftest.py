@@ -21,6 +21,15 @@ from shape_checks import annotated_modules
 install_import_hook(annotated_modules(), "shape_checks.check_shapes")
 
 
+LONGEST = ("test_notebooks.py", "test_sweep_processes.py", "test_tau.py", "test_style.py")
+"""These files take a minute or more each."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that two processes end at about the same time."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 def pytest_configure() -> None:
     if golden_support.required() and (problem := golden_support.missing()):
         raise pytest.UsageError(problem)

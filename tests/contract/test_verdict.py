@@ -87,4 +87,4 @@ def test_control_a_dropped_stop_is_wrong(make_case, rounding_target):
     ids = case.plain_again(PROMPT, CAP, SAMPLERS[0]).ids
     rule = StopRule(CAP, eos_ids=frozenset({ids[8]}))
     found = next(verdicts(make_case, rounding_target, "dartree_pruned", rule, eos_ids=frozenset()))
-    assert found.verdict == "wrong" and "goes on" in found.detail["reason"]
+    assert found.verdict == "wrong" and "continues" in found.detail["reason"]

@@ -94,9 +94,9 @@ def test_a_dropped_stop_and_an_early_end_are_wrong():
     first = ids.index(ids[9])
     ended = ids[: first + 1]
     late = judge(target(), PROMPT, ids, ended, Sampler(), rule, 1e9)
-    assert late.verdict == "wrong" and "goes on" in late.detail["reason"]
+    assert late.verdict == "wrong" and "continues" in late.detail["reason"]
     early = judge(target(), PROMPT, ended[:-1], ended, Sampler(), rule, 1e9)
-    assert early.verdict == "wrong" and "no rule ends it" in early.detail["reason"]
+    assert early.verdict == "wrong" and "no stop rule ends it" in early.detail["reason"]
     assert stop_fault(ended, rule) is None and stop_fault(ids, RULE) is None
 
 

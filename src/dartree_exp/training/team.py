@@ -40,6 +40,8 @@ class Team:
         trace: TracebackType | None,
     ) -> None:
         if self.size > 1:
+            if kind is None:
+                dist.barrier()  # gloo aborts a process whose peer is still connected when it ends
             dist.destroy_process_group()
 
     def follow(self, numbers: Sequence[float]) -> list[float]:

@@ -42,6 +42,19 @@ def test_two_requests_of_different_length_in_one_loop(make_case, method, tempera
             r.tree.validate(16)
 
 
+@pytest.mark.parametrize("method", ["dartree_dspark", "rnn-heap"])
+def test_requests_whose_trees_are_cut_differently(make_case, method):
+    """Padding of a smaller tree is never taken for a node of it."""
+    case = make_case(method, "budget=confidence", "budget.threshold=0.5", dtype=torch.float64)
+    together = speculate_all(case.target, case.method, REQUESTS, StageClock())
+    sizes = set()
+    for request, decoded in zip(REQUESTS, together, strict=True):
+        prompt, cap = list(request.prompt), request.rule.max_new_tokens
+        assert trace(decoded) == trace(case.drafted(prompt, cap=cap, sampler=request.sampler))
+        sizes |= {r.tree.num_nodes for r in decoded.rounds}
+    assert len(sizes) > 1
+
+
 def test_requests_of_one_loop_may_be_drawn_differently(make_case):
     case = make_case("dartree_pruned", dtype=torch.float64)
     samplers = [Sampler(), Sampler(1.0, top_k=5, sample_id="b"), Sampler(0.7, seed=2)]

@@ -4,10 +4,10 @@ import pytest
 import torch
 from tree_support import ALL, paths, scorer
 
-from dartree_exp.interfaces import Limits
+from dartree_exp.interfaces import DraftTree, Limits
 from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.levelwise import PrunedBuilder
-from dartree_exp.trees.prune import best_nodes, subtree
+from dartree_exp.trees.prune import best_nodes, leading, subtree
 
 
 def chain_of_certainty(length: int):
@@ -66,3 +66,15 @@ def test_a_positive_bonus_breaks_closure():
 def test_budget_above_the_supertree_keeps_everything():
     tree = chain_of_certainty(2)
     assert best_nodes(tree, 99, -0.2).sort().values.tolist() == [1, 2, 3, 4]
+
+
+def test_padding_of_a_smaller_tree_is_never_kept():
+    def line(length):
+        place = torch.arange(1 + length)
+        return DraftTree(place, place - 1, place, -place.float(), None, length)
+
+    both = DraftTree.stack([line(3), line(1)])
+    kept = torch.ones(2, 3, dtype=torch.bool)
+    kept[0, 2] = False
+    cut = leading(both, kept).validate(3)
+    assert [cut.one(r).num_nodes for r in (0, 1)] == [2, 1]

@@ -138,6 +138,9 @@ class ReleasedScorer(ConditionalScorer):
         super().__init__(block, roots, head, candidates, normalise)
         self._draws = draws
 
+    def one(self, request: int) -> ConditionalScorer:
+        raise NotImplementedError("only chains sample drafts, and a chain reads all requests")
+
     def best(self, state: State, depth: int) -> Best:
         if depth > self._prefix:
             return super().best(state, depth)

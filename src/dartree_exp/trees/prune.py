@@ -68,15 +68,17 @@ def leading(tree: DraftTree, kept: Bool[Tensor, "*R N"]) -> DraftTree:
     """The tree of the root and the nodes where `kept` (prefix closed) is true, in their order; the
     tree itself if all are kept. Reads the number of kept nodes on the host.
     """
+    if tree.size is not None:
+        kept = kept & (tree.parents[..., 1:] >= 0)  # padding is no node
     counts = kept.sum(-1)
-    most = int(counts.max())
-    if most == tree.num_nodes and bool((counts == most).all()):
+    fewest, most = min(sizes := counts.flatten().tolist()), max(sizes)
+    if fewest == tree.num_nodes:
         return tree
     order = (~kept).to(torch.int8).sort(dim=-1, stable=True).indices[..., :most] + 1
-    size = counts + 1
-    cut = subtree(replace(tree, size=size), order)
-    if bool((counts == most).all()):
+    cut = subtree(tree, order)
+    if fewest == most:
         return replace(cut, size=None)
+    size = counts + 1
     padding = torch.arange(1 + most, device=size.device) >= size.unsqueeze(-1)
     return replace(
         cut,

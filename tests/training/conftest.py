@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
+from training_support import CAPTURED
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dartree_exp.training.capture import main as capture
@@ -60,17 +61,7 @@ def tiny(tmp_path_factory) -> SimpleNamespace:
                 "output_ids": ids[2:],
             }
             out.write(json.dumps(row) + "\n")
-    options = [
-        "--target",
-        str(root / "target"),
-        "--taps",
-        "0",
-        "2",
-        "--holdout",
-        "2",
-        "--shard-size",
-        "12",
-    ]
+    options = ["--target", str(root / "target"), *CAPTURED]
     assert (
         capture(["--data", str(root / "text.jsonl"), "--out", str(root / "features"), *options])
         == 0

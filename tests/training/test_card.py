@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from training_support import run
+from training_support import CAPTURED, run
 
 from dartree_exp.errors import UserError
 from dartree_exp.records.environment import cpu_description
@@ -43,17 +43,7 @@ def made(tiny, tmp_path_factory):
     record = begin_text(text, settings, {**file_record(prompts), "count": 1, "kept_out": 0})
     text.write_bytes(tiny.data.read_bytes())
     finish_text(text, record)
-    options = [
-        "--target",
-        str(tiny.target),
-        "--taps",
-        "0",
-        "2",
-        "--holdout",
-        "2",
-        "--shard-size",
-        "12",
-    ]
+    options = ["--target", str(tiny.target), *CAPTURED]
     assert capture(["--data", str(text), "--out", str(root / "features"), *options]) == 0
     here = SimpleNamespace(target=tiny.target, data=text, features=root / "features", root=root)
     run(here, root / "training" / "backbone", steps=4)
@@ -190,17 +180,7 @@ def test_a_text_without_a_record_does_not_get_one(tiny, tmp_path):
 
 
 def test_features_of_another_text_are_not_mixed_in(made, tiny):
-    options = [
-        "--target",
-        str(tiny.target),
-        "--taps",
-        "0",
-        "2",
-        "--holdout",
-        "2",
-        "--shard-size",
-        "12",
-    ]
+    options = ["--target", str(tiny.target), *CAPTURED]
     with pytest.raises(UserError, match="was begun with other settings: seed = 0, now 1"):
         capture(["--data", str(made.data), "--out", str(made.features), *options, "--seed", "1"])
     assert features_record(made.features)["seed"] == 0

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from training_support import CAPTURED
 
 from dartree_exp.engines.batched import tapped
 from dartree_exp.training.batches import (
@@ -112,17 +113,7 @@ def test_a_shard_of_other_taps_is_refused(tiny):
 
 
 def test_capture_resumes_in_parts_and_counts_bytes(tiny, tmp_path, capsys):
-    options = [
-        "--target",
-        str(tiny.target),
-        "--taps",
-        "0",
-        "2",
-        "--holdout",
-        "2",
-        "--shard-size",
-        "12",
-    ]
+    options = ["--target", str(tiny.target), *CAPTURED]
     run = ["--data", str(tiny.data), "--out", str(tmp_path), *options]
     assert capture([*run, "--part", "1/2"]) == 0
     made = sorted(p.name for p in tmp_path.glob("*.safetensors"))

@@ -16,6 +16,10 @@ SMALL = {
 }  # fmt: skip
 
 
+CAPTURED = ["--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
+"""Options of the capture whose features the trainings here read."""
+
+
 def overrides(tiny, out, stage="backbone", settings=(), **training):
     """Settings of a training whose run folder is `out`, in a folder `training`."""
     assert out.parent.name == "training"

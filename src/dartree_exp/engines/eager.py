@@ -78,8 +78,8 @@ class EagerEngine:
             cache.keep(start, [start + node for node in path])
         self._start = [start + len(path) for start, path in zip(self._start, paths, strict=True)]
         assert self._rows is not None
-        device = forward.logits.device
-        places = [torch.tensor(path, dtype=torch.int64, device=device) for path in paths]
+        on_device = accepted.path
+        places = [on_device[r, : len(path)] for r, path in enumerate(paths)]
 
         def committed(rows: Tensor) -> Tensor:
             return _padded([rows[r].index_select(0, place) for r, place in enumerate(places)])

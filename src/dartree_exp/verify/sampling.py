@@ -93,10 +93,13 @@ class Sampler:
         """The target's token at `position`, the absolute position of the predicted token."""
         if self.greedy:
             return int(logits.argmax())
-        logits = logits.double()
-        return int(
-            self.scores(logits, position).masked_fill(~self.kept(logits), -torch.inf).argmax()
-        )
+        return int(self.best_kept(logits, self.scores(logits, position)))
+
+    def best_kept(
+        self, logits: Float[Tensor, "*rows V"], scores: Float64[Tensor, "*rows V"]
+    ) -> Int64[Tensor, "*rows"]:
+        """The kept token with the largest deciding score of each row."""
+        return scores.masked_fill(~self.kept(logits.double()), -torch.inf).argmax(-1)
 
 
 class RoundDraws:
@@ -164,7 +167,7 @@ class RoundDraws:
                 continue
             levels = range(1, deepest + 2)
             noise = np.stack([self._target_noise(r, d, logits.shape[-1]) for d in levels])
-            rows = logits[r].double()
-            scores = rows / sampler.temperature + torch.from_numpy(noise).to(rows.device)[depths[r]]
-            drawn.append(scores.masked_fill(~sampler.kept(rows), -torch.inf).argmax(-1))
+            scores = logits[r].double() / sampler.temperature
+            scores = scores + torch.from_numpy(noise).to(scores.device)[depths[r]]
+            drawn.append(sampler.best_kept(logits[r], scores))
         return torch.stack(drawn)

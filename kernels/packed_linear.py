@@ -18,6 +18,7 @@ from torch import Tensor
 _ROWS = 16  # what the layout is chosen for; any number of rows may be multiplied
 
 Linear = Callable[[Float[Tensor, "*rows inner"]], Float[Tensor, "*rows outer"]]
+Linears = Callable[[Float[Tensor, "*rows inner"]], tuple[Float[Tensor, "*rows _"], ...]]
 
 
 def can_pack(weight: Tensor) -> bool:
@@ -38,12 +39,25 @@ def packed_linear(weight: Float[Tensor, "outer inner"]) -> Linear:
     `F.linear` within rounding. For at least two rows, a row's bits do not depend on the number of
     rows.
     """
+    weight = weight.detach()
     if not can_pack(weight):
         return lambda x: F.linear(x, weight)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _ROWS)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
 
     def product(x: Tensor) -> Tensor:
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
         return y
 
     return product
+
+
+def packed_linears(*weights: Float[Tensor, "_ inner"]) -> Linears:
+    """The products of x with several weights: one product where they can be packed, which reads x
+    once; elsewhere one each, so that no weight is copied.
+    """
+    if not can_pack(weights[0]):
+        singles = [packed_linear(weight) for weight in weights]
+        return lambda x: tuple(single(x) for single in singles)
+    sizes = [len(weight) for weight in weights]
+    joint = packed_linear(torch.cat([weight.detach() for weight in weights]))
+    return lambda x: joint(x).split(sizes, dim=-1)

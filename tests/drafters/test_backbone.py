@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dartree_exp.drafters.dflash.model import rotary_table
+from dartree_exp.drafters.dflash.packed import PackedBackbone
 
 
 def test_masked_anchors_equal_cached_rounds(make_parts: Callable):
@@ -102,3 +103,23 @@ def test_rotary_angles_are_not_rounded_with_the_module(make_parts: Callable):
     exact = 1001 * 1_000_000.0 ** -(torch.arange(0, 8, 2, dtype=torch.float64) / 8)
     torch.testing.assert_close(cos[0, 0, 0, :4].double(), exact.cos(), atol=4e-3, rtol=0)
     torch.testing.assert_close(sin[0, 0, 0, 4:].double(), exact.sin(), atol=4e-3, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_packed_backbone_drafts_the_same(make_parts: Callable, dtype: torch.dtype):
+    """Rounds past the first positions of its rotary table, with one and with many new rows."""
+    backbone, _, _ = make_parts(dtype, num_attention_heads=6, num_key_value_heads=2)
+    packed = PackedBackbone(backbone)
+    caches, done = (backbone.new_cache(), backbone.new_cache()), 0
+    for count in (7, 1, 60, 2):
+        features, block = torch.randn(1, count, 64, dtype=dtype), torch.randn(1, 6, 32, dtype=dtype)
+        positions = torch.arange(done, done + count + 6)[None]
+        expected = backbone(
+            features, block, positions[:, :count], positions[:, count:], cache=caches[0]
+        )
+        with torch.inference_mode():
+            got = packed(features[0], block[0], caches[1])
+        torch.testing.assert_close(got[None], expected, atol=1e-4, rtol=1e-4)
+        for layer in range(2):
+            torch.testing.assert_close(caches[1].rows(layer), caches[0].rows(layer))
+        done += count

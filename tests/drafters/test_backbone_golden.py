@@ -16,6 +16,7 @@ from dartree_exp.drafters.dflash import model as backbone_module
 from dartree_exp.drafters.dflash.cache import DraftCache
 from dartree_exp.drafters.dflash.checkpoint import load_drafter, read_checkpoint
 from dartree_exp.drafters.dflash.model import DFlashBackbone, DFlashLayer
+from dartree_exp.drafters.dflash.packed import PackedBackbone
 from golden_support import GoldenCase, carried, golden_cases
 
 FAMILY = "dflash_backbone"
@@ -26,27 +27,28 @@ def in_float32(case: GoldenCase) -> bool:
 
 
 def run_rounds(
-    model: DFlashBackbone, case: GoldenCase, expected: str = "hidden"
+    model: DFlashBackbone, case: GoldenCase, expected: str = "hidden", packed: bool = False
 ) -> tuple[list[float], DraftCache]:
     """Largest excess over the tolerance per round (<= 0 passes), and the cache after the last
-    round.
+    round. packed: of the model's `PackedBackbone`.
     """
     tolerance, dtype = case.spec["tolerance"], model.fc.weight.dtype
     atol = tolerance["hidden_atol"] if expected == "hidden" else 5e-5
     rtol = tolerance["hidden_rtol"] if expected == "hidden" else 1e-4
     cache, excess = model.new_cache(), []
+    fast = PackedBackbone(model) if packed else None
     for r, line in enumerate(case.spec["rounds"]):
         assert cache.length == line["draft_cache_len_before"]
         features = case.arrays[f"round{r}.target_hidden"].to(dtype)
         positions, split = case.arrays[f"round{r}.position_ids"], features.shape[1]
+        embeds = case.arrays[f"round{r}.block_embeds"].to(dtype)
         with torch.no_grad():
-            hidden = model(
-                features,
-                case.arrays[f"round{r}.block_embeds"].to(dtype),
-                positions[:, :split],
-                positions[:, split:],
-                cache=cache,
-            )
+            if fast is not None:
+                hidden = fast(features[0], embeds[0], cache)[None]
+            else:
+                hidden = model(
+                    features, embeds, positions[:, :split], positions[:, split:], cache=cache
+                )
         assert cache.length == line["draft_cache_len_after"] == line["start"]
         want = case.arrays[f"round{r}.{expected}"].double()
         excess.append(((hidden.double() - want).abs() - atol - rtol * want.abs()).max().item())
@@ -60,9 +62,10 @@ def read(case: GoldenCase, dtype: torch.dtype | None = None) -> DFlashBackbone:
     return stored.backbone
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("case", golden_cases(FAMILY))
-def test_rounds_and_final_cache(case: GoldenCase):
-    excess, cache = run_rounds(read(case), case)
+def test_rounds_and_final_cache(case: GoldenCase, packed: bool):
+    excess, cache = run_rounds(read(case), case, packed=packed)
     assert max(excess) <= 0
     atol, rtol = case.spec["tolerance"]["hidden_atol"], case.spec["tolerance"]["hidden_rtol"]
     for layer in range(case.spec["params"]["layers"]):
@@ -72,9 +75,10 @@ def test_rounds_and_final_cache(case: GoldenCase):
             )
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("case", golden_cases(FAMILY, lambda case: not in_float32(case)))
-def test_bf16_weights_in_float32(case: GoldenCase):
-    excess, _ = run_rounds(read(case, torch.float32), case, "hidden_fp32")
+def test_bf16_weights_in_float32(case: GoldenCase, packed: bool):
+    excess, _ = run_rounds(read(case, torch.float32), case, "hidden_fp32", packed)
     assert max(excess) <= 0
 
 

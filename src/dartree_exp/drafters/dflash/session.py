@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dartree_exp.drafters.block_session import BlockDrafter
 from dartree_exp.drafters.dflash.fit import check_fit
 from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.dflash.packed import PackedBackbone
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
 from dartree_exp.drafters.heads.head import Head
 from dartree_exp.interfaces import Block
+from dartree_exp.kernels.packed_linear import packed_linear
 from dartree_exp.models.digests import digest_of_files
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class DFlashDrafter(BlockDrafter):
         self.max_positions = config.max_position_embeddings
         self._weight_files = tuple(weight_files)
         self.backbone = backbone
+        self.packed = PackedBackbone(backbone)
         self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
         self.head: Head | None = (
             None if head is None else head.bind(target.embed_weight, self.vocab_ids)
@@ -63,11 +65,9 @@ class DFlashDrafter(BlockDrafter):
             backbone.fc.weight.dtype
         )
         # Rows of the restricted vocabulary are copied once, so each round reads only those.
-        self.lm_head = (
-            target.lm_head_weight
-            if self.vocab_ids is None
-            else target.lm_head_weight[self.vocab_ids]
-        )
+        lm_head = target.lm_head_weight
+        self.logits = packed_linear(lm_head if self.vocab_ids is None else lm_head[self.vocab_ids])
+        self.logits_dtype = lm_head.dtype
 
     def block_embeds(self, root: int) -> Tensor:
         """Block input [b, H]: the root's embedding, then the mask token's in every other slot."""
@@ -108,17 +108,7 @@ class DFlashSession:
                 f"max_position_embeddings = {config.max_position_embeddings}"
             )
         embeds = drafter.block_embeds(root)
-        positions = torch.arange(
-            self.cache.length, start + config.block_size, device=embeds.device
-        )[None]
-        split = features.shape[0]
-        hidden = drafter.backbone(
-            features.to(embeds.dtype)[None],
-            embeds[None],
-            positions[:, :split],
-            positions[:, split:],
-            cache=self.cache,
-        )[0]
+        hidden = drafter.packed(features, embeds, self.cache)
         hidden = hidden[config.block_size - config.num_drafts :]  # fill-in: without the root's slot
-        logits = F.linear(hidden.to(drafter.lm_head.dtype), drafter.lm_head).float()
+        logits = drafter.logits(hidden.to(drafter.logits_dtype)).float()
         return Block(hidden, logits, drafter.vocab_ids)

@@ -1,13 +1,14 @@
 """How the cost of a round grows: the stages of real rounds, one setting at a time.
 
-    python benchmarks/scaling.py [--axis KEY=VALUES ...] [--limit 3] [--tokens 48] [--repeats 1]
+    python benchmarks/scaling.py [--axis KEY=VALUES ...] [--limit 2] [--tokens 32] [--repeats 1]
         [--dtype bf16] [--threads 2] [--json FILE] [key=value ...]
 
 An axis is a setting of a run with its values (`--axis tree.budget=4,16,64`), or `context`, the
 number of ids before the answer, which is reached by putting other prompts before the prompt.
 Default: B, W, D, K and the context. Along an axis all else is as in `key=value` (default DARTree
 pruned, B = 64). The shipped drafter decodes the same prompts at every value, in turn. Shown are
-medians over rounds: milliseconds of each stage, verified nodes, context; and tau, the mean.
+medians over rounds: milliseconds of each stage, verified nodes, context; tau, which is a mean; and
+milliseconds per token, the median round over tau.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from dartree_exp.runs.arms import Arms
 
 AXES = (
     "tree.budget=4,8,16,32,64",
-    "tree.width=2,4,8,12,16",
-    "tree.depth=4,8,12,16",
-    "tree.candidates=8,16,32,64,128",
+    "tree.width=4,8,12,16",
+    "tree.depth=4,8,16",
+    "tree.candidates=16,32,64,128",
     "context=100,200,400,800",
 )
 FIXED = "tree.budget=64"
@@ -50,18 +51,18 @@ class Point:
         """The row of the table; raises UserError if no round was decoded."""
         if not self.rounds:
             raise UserError(f"{self.axis}={self.value}: no round was decoded; raise --tokens")
+        own = quartiles(1e3 * sum(r.time.values()) for r in self.rounds)
+        tau = mean(r.tokens_advanced for r in self.rounds)
         return {
             "axis": self.axis,
             "value": self.value,
             "rounds": len(self.rounds),
             "nodes": median(r.tree.num_nodes for r in self.rounds),
             "context": median(r.start for r in self.rounds),
-            "tau": mean(r.tokens_advanced for r in self.rounds),
-            "round_ms": quartiles(1e3 * sum(r.time.values()) for r in self.rounds),
+            "tau": tau,
+            "round_ms": own,
             "stages_ms": {s: median(1e3 * r.time[s] for r in self.rounds) for s in STAGES},
-            "ms_per_token": 1e3
-            * sum(sum(r.time.values()) for r in self.rounds)
-            / sum(r.tokens_advanced for r in self.rounds),
+            "ms_per_token": own["value"] / tau,
         }
 
 
@@ -94,7 +95,7 @@ def lengthened(arms: Arms, texts: Sequence[str], index: int, least: int) -> list
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = options(__doc__, limit=3, tokens=48, repeats=1)
+    parser = options(__doc__, limit=2, tokens=32, repeats=1)
     parser.add_argument("--axis", action="append", help="KEY=VALUE,VALUE,...; may be repeated")
     arguments = parser.parse_intermixed_args(words)
     arms, prompts, environment = prepared(configured(arguments, FIXED))

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.budgets.chances import EdgeCalibration
+from dartree_exp.budgets.cost import CostCurve
+from dartree_exp.budgets.spec import AUTO, BUDGETS, FIXED
 from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
@@ -18,7 +20,7 @@ from dartree_exp.drafters.scripted.nothing import NoDrafter
 from dartree_exp.engines.spec import ENGINES
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import ConfigError
-from dartree_exp.interfaces import Block, BudgetPolicy, Commit, Draws, Scorer
+from dartree_exp.interfaces import Block, BudgetPolicy, Commit, Draws, Overhead, Scorer
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
 from dartree_exp.trees.builder import largest_tree, make_builder
@@ -37,9 +39,8 @@ def load_parts(config: Config) -> tuple[Target, Method]:
     target = load_target(config.model, config.engine)
     if config.method == "ar":
         bare = replace(config.tree, name="chain", scoring="marginal", budget=0)
-        return target, make_method(
-            bare, config.budget, NoDrafter(target), engine=config.engine.name
-        )
+        whole = replace(config.budget, name=FIXED)
+        return target, make_method(bare, whole, NoDrafter(target), engine=config.engine.name)
     drafter = load_drafter(config.drafter, target)
     parts = config.verify.name, config.engine.name
     return target, make_method(config.tree, config.budget, drafter, *parts)
@@ -63,7 +64,8 @@ def make_method(
             f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed "
             "here: marginal"
         )
-    menu = max(tree.budget, 1) if tree.candidates_follow_budget else None  # the scorer cuts at V
+    budget_cap = budget.most if tree.budget == AUTO else int(tree.budget)
+    menu = max(budget_cap, 1) if tree.candidates_follow_budget else None  # the scorer cuts at V
 
     def scorer(block: Block, commit: Commit, draws: Draws) -> Scorer:
         return make_scorer(
@@ -79,29 +81,47 @@ def make_method(
         )
 
     # The cache has room for the largest tree: a chain of 15 never needs the 64 rows of its budget.
-    most = largest_tree(tree, min(drafter.num_drafts, tree.depth or drafter.num_drafts))
+    depths = min(drafter.num_drafts, tree.depth or drafter.num_drafts)
+    most = largest_tree(tree, depths, budget_cap)
     return Method(
         drafter=drafter,
         scoring=scorer,
         builder=make_builder(tree),
-        policy=make_policy(budget, drafter),
+        policy=make_policy(budget, drafter, scoring),
         verify=VERIFIERS[verify].load()(),
         engine=ENGINES[engine].load(),
-        budget=tree.budget,
+        budget=budget_cap,
         max_rows=1 + most + getattr(drafter, "max_probes", 0),
         depth_limit=tree.depth,
+        **pinned_costs(budget),
     )
 
 
-def make_policy(budget: BudgetConfig, drafter: Any) -> BudgetPolicy:
+def pinned_costs(budget: BudgetConfig) -> dict[str, Any]:
+    """The fields of a method whose costs the configuration gives; the warm-up measures others."""
+    pinned: dict[str, Any] = {}
+    if budget.costs:
+        pinned["cost"] = CostCurve({int(rows): ms / 1e3 for rows, ms in budget.costs})
+    if budget.overhead is not None:
+        pinned["overhead"] = Overhead(draft=budget.overhead / 1e3)
+    return pinned
+
+
+def make_policy(budget: BudgetConfig, drafter: Any, scoring: str) -> BudgetPolicy:
     """The budget policy; raises ConfigError for a policy that the drafter cannot serve."""
-    spec = BUDGETS[budget.name]
+    spec = BUDGETS[str(budget.name)]
     if spec.confident and drafter.confidence is None:
         raise ConfigError(
             f"budget={spec.name}: drafter {drafter.name!r} has no confidence head; use budget=fixed"
         )
-    policy: BudgetPolicy = spec.load().from_settings(budget)
+    edges = (edge_calibration(drafter, scoring),) if spec.calibrated else ()
+    policy: BudgetPolicy = spec.load().from_settings(budget, *edges)
     return policy
+
+
+def edge_calibration(drafter: Any, scoring: str) -> EdgeCalibration:
+    """That of the drafter's edges under a scorer; without pairs if it has none."""
+    return EdgeCalibration(getattr(drafter, "edge_pairs", {}).get(scoring, {}))
 
 
 def make_sampler(decoding: DecodingConfig, sample_id: str) -> Sampler:

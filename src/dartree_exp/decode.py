@@ -2,7 +2,7 @@
 
     x <- prompt;  root <- target's first token
     while not stopped:
-        scorer <- drafter(rows committed last, root)                           draft
+        scorer <- drafter(rows committed last, root), unless drafting rests    draft
         tree   <- builder(scorer, budget)                                      build
         rows   <- tree nodes and the drafter's probes, tree mask               mask
         p      <- target(rows)                                                 verify
@@ -23,6 +23,7 @@ import torch
 
 from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import (
+    NO_OVERHEAD,
     Block,
     BudgetPolicy,
     Builder,
@@ -33,6 +34,7 @@ from dartree_exp.interfaces import (
     Engine,
     Limits,
     Opening,
+    Overhead,
     RoundResult,
     RoundView,
     Scorer,
@@ -85,10 +87,11 @@ class Method:
     policy: BudgetPolicy
     verify: Verifier
     engine: Callable[[Target, Sequence[int], Sequence[int]], Engine]  # (target, capacities, taps)
-    budget: int  # `tree.budget`
+    budget: int  # `tree.budget`, or its cap
     max_rows: int  # most rows of a verification forward, root and probes included
     depth_limit: int | None = None
     cost: Callable[[int], float] = lambda rows: float("nan")  # rows -> seconds; unmeasured: NaN
+    overhead: Overhead = NO_OVERHEAD
 
     @property
     def depth(self) -> int:
@@ -160,6 +163,7 @@ def speculate_all(
     opening = Opening([r.prompt for r in requests], samplers, method.scoring, clock.lend)
     session = method.drafter.open(opening)
     limits, index = Limits(method.depth, method.budget), 0
+    temperatures = tuple(sampler.temperature for sampler in samplers)
     drawn: dict[tuple[int, int], np.ndarray] = {}
 
     with clock.prefill():
@@ -175,9 +179,10 @@ def speculate_all(
     clock.start()
     while any(active := [answer.finish is None for answer in answers]):
         draws = RoundDraws(samplers, commit.start, index, drawn)
-        view = RoundView(index, commit.start, limits, method.cost)
+        view = RoundView(index, commit.start, limits, method.cost, method.overhead, temperatures)
         with clock.stage("draft"):
-            scorer = session.draft(commit, draws)
+            drafts = method.policy.drafts(view)
+            scorer = session.draft(commit, draws) if drafts else session.skip(commit)
         with clock.stage("build"):
             tree = method.builder.build(scorer, method.policy.plan(view, scorer), draws)
             tree = method.policy.trim(view, tree, scorer)

@@ -73,9 +73,24 @@ class Generator:
     """A loaded target and method that answer prompts, one at a time."""
 
     def __init__(self, config: Config) -> None:
+        from dartree_exp.budgets.spec import BUDGETS
         from dartree_exp.runs.arms import Arms
 
         self._arms = Arms.load(config)
+        self._measured = not BUDGETS[str(config.budget.name)].chooses
+
+    def _measure(self, ids: list[int]) -> None:
+        """What a round costs, for a budget that follows it; once, on the first prompt that fits."""
+        from dataclasses import replace
+
+        from dartree_exp.assemble import make_sampler
+        from dartree_exp.runs.costs import round_costs, with_costs
+
+        arms, sampler = self._arms, make_sampler(self._arms.config.decoding, "warm-up")
+        parts = arms.target, arms.method, ids, sampler, arms.clock
+        round_costs(*parts, repeats=1)  # the first pass is not used
+        method = with_costs(arms.method, round_costs(*parts, repeats=3), arms.config.budget)
+        self._arms, self._measured = replace(arms, method=method), True
 
     def __call__(
         self, prompt: str, show: Callable[[Piece], None] = lambda piece: None
@@ -96,6 +111,9 @@ class Generator:
         streamer = _Streamer(decode, show)
         fallback = arms.fallback(ids)
         if fallback is None:
+            if not self._measured:
+                self._measure(ids)
+                arms = self._arms
             first = True
 
             def on_round(r: Round) -> None:

@@ -20,7 +20,7 @@ from dartree_exp.records.reader import Run
 from dartree_exp.sweeps import launch
 from sample_records import sample
 
-TOY = ["model=toy", "drafter=random"]
+TOY = ["model=toy", "drafter=random", "tree.budget=64"]
 States = Callable[[str], dict[str, int]]
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -107,7 +107,7 @@ def test_the_recorded_command_is_what_was_typed(runs: Any) -> None:
     )
     [status] = Path("multirun").glob("*/*/status.json")
     assert Run(status.parent).environment["command"] == (
-        "python -m dartree_exp -m model=toy drafter=random +method=ddtree tree.scoring=null "
+        "python -m dartree_exp -m model=toy drafter=random tree.budget=64 +method=ddtree tree.scoring=null "
         "tree.budget=7 "
         """'decoding.stop_strings=['"'"'a b'"'"']'"""
     )
@@ -222,7 +222,7 @@ def test_own_options_come_from_a_folder(runs: Any, tmp_path: Path) -> None:
         "# @package _global_\ndefaults:\n  - override /tree: heap\nmethod: wide\ntree:\n  budget: "
         "7\n"
     )
-    assert runs.code(["--config-dir", "mine", *TOY, "+method=wide"]) == 0
+    assert runs.code(["--config-dir", "mine", *TOY[:2], "+method=wide"]) == 0
     assert runs.budgets == [7]
     [config] = [Run(status.parent).config for status in Path("multirun/runs").glob("*/status.json")]
     assert config["method"] == "wide"

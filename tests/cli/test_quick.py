@@ -16,7 +16,7 @@ SECONDS = 2.0
 
 
 QUICK = {
-    "help": (["--help"], 0, "tree.budget=64"),
+    "help": (["--help"], 0, "tree.budget=auto"),
     "cfg": (["--cfg", "job", "+method=ddtree"], 0, "candidates_follow_budget: true"),
     "methods": (["--help"], 0, "  dflash                            DFlash: one greedy chain"),
     "launchers": (["--help"], 0, "hydra/launcher  basic, cores, jobs, slurm"),
@@ -80,5 +80,5 @@ def test_the_help_of_generate_names_methods_and_keys(
     monkeypatch.setattr(sys, "argv", ["generate", "--help"])
     assert generate_main() == 0
     out = capsys.readouterr().out
-    assert "pctree" in out and "tree.budget=64" in out and "decoding.temperature" in out
+    assert "pctree" in out and "tree.budget=auto" in out and "decoding.temperature" in out
     assert "benchmark." not in out and "sweep." not in out  # nothing that one answer does not read

@@ -26,6 +26,7 @@ NOT_RESULTS = (
     "benchmark.study_",
     "model.drafters",
     "budget.threshold",
+    "budget.alpha",
 )
 CHOICES = ("budget.name",)  # an unknown name has no hash
 
@@ -70,6 +71,8 @@ def test_the_hash_is_short_and_repeatable(config: Config) -> None:
 def test_equal_settings_written_differently_have_one_hash(config: Config) -> None:
     said = [
         "+method=dartree_pruned",
+        "tree.budget=auto",
+        "budget.name=cost_aware",
         "tree.scoring=conditional",
         "tree.beta=-2e-1",
         "output=elsewhere",

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
+from dartree_exp.budgets.spec import AUTO
 from dartree_exp.config import Config, compose, config_hash
 from dartree_exp.config.composition import composed
 from dartree_exp.config.knob import Knob
@@ -24,29 +25,38 @@ from dartree_exp.trees.spec import PLAIN, SCORERS, TREES, Published, SameAs
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        (["tree=chain"], "domino"),
-        (["tree=chain", "tree.candidates=64"], "domino+chain(conditional)"),
-        (["tree=heap"], "domino+heap(conditional)"),
-        (["drafter=dflash", "tree=heap"], "dflash+heap(marginal)"),  # K = 64, log Z over 64
+        (["tree.budget=64", "tree=chain"], "domino"),
+        (["tree.budget=64", "tree=chain", "tree.candidates=64"], "domino+chain(conditional)"),
+        (["tree.budget=64", "tree=heap"], "domino+heap(conditional)"),
+        (["tree.budget=64", "drafter=dflash", "tree=heap"], "dflash+heap(marginal)"),
         (["method=ddtree", "tree.beta=-0.2"], "dflash+heap(marginal)"),
         (["method=dominotree", "tree.beta=-0.2"], "domino+heap(conditional)"),
-        (["tree=heap", "tree.child_order=corrected"], "domino+heap(conditional)"),
-        (["tree=fixed", "drafter=dflash"], "dflash+fixed(marginal)"),
-        (["tree=pool"], "domino+pool(conditional)"),
-        (["tree=frontier"], "domino+frontier(conditional)"),  # 64 children
+        (["tree.budget=64", "tree=heap", "tree.child_order=corrected"], "domino+heap(conditional)"),
+        (["tree.budget=64", "tree=fixed", "drafter=dflash"], "dflash+fixed(marginal)"),
+        (["tree.budget=64", "tree=pool"], "domino+pool(conditional)"),
+        (["tree.budget=64", "tree=frontier"], "domino+frontier(conditional)"),  # 64 children
         (["method=dartree_pruned", "tree.normalise=vocab"], "domino+pruned(conditional)"),
-        (["tree=pool", "tree.scoring=static"], "domino+pool(static)"),
+        (["tree.budget=64", "tree=pool", "tree.scoring=static"], "domino+pool(static)"),
         (["method=ddtree", "tree=pruned"], "dflash+pruned(marginal)"),
         (["method=ddtree", "model=toy", "drafter=random"], "random+heap(marginal)"),
         (["tree=chain", "method=dartree_pruned"], "domino+chain(conditional)"),  # K = 64
-        (["tree=chain", "drafter=dspark"], "dspark"),
+        (["tree.budget=64", "tree=chain", "drafter=dspark"], "dspark"),
         (["method=dspark", "drafter=dspark_rnn"], "dspark_rnn+chain(conditional)"),
-        (["drafter=dspark_gated"], "dspark_gated+pruned(conditional)"),
+        (["tree.budget=64", "drafter=dspark_gated"], "dspark_gated+pruned(conditional)"),
         (["method=ddtree", "drafter=dspark"], "dspark+heap(marginal)"),
         (["method=dspark", "budget=confidence"], "dspark"),
         (["method=dartree_dspark", "budget=confidence"], "dspark+pruned(conditional)+confidence"),
         (["method=pctree", "tree.width=2"], "pctree"),
         (["method=pctree", "tree.width=2", "tree.children=3"], "dspark+pool(conditional)"),
+        ([], "domino+pruned(conditional)+cost_aware"),
+        (["method=dartree_pruned", "tree.budget=auto"], "domino+pruned(conditional)+cost_aware"),
+        (["tree.budget=32"], "dartree_pruned"),
+        (["tree.budget=32", "budget=cost_aware"], "domino+pruned(conditional)+cost_aware"),
+        (
+            ["method=ddtree", "tree.budget=auto", "budget=caddtree"],
+            "dflash+heap(marginal)+caddtree",
+        ),
+        (["tree=chain", "budget=libraspec"], "domino+chain(conditional)+libraspec"),
         (["method=mine", "tree.normalise=vocab"], "mine"),
     ],
 )
@@ -74,7 +84,8 @@ def others(hint: Any, knob: Knob, value: Any) -> Iterator[Any]:
             high = math.inf if knob.high is None else knob.high
             found = [kind(n) for n in (number - step, number + step) if low <= n <= high]
         elif get_origin(kind) is list:
-            found = [[*value, get_args(kind)[0](7)]]
+            item = get_args(kind)[0]
+            found = [[*value, 7 if item is Any else item(7)]]
         elif get_origin(kind) is dict:
             found = [{**value, "x": "y"}]
         elif kind is NoneType:
@@ -85,6 +96,8 @@ def others(hint: Any, knob: Knob, value: Any) -> Iterator[Any]:
 def keeps_its_name(config: Config, terms: Published, key: str, value: Any) -> bool:
     """Whether this setting may vary under the published name."""
     group, _, name = key.partition(".")
+    if key == "tree.budget" and value == AUTO:
+        return False
     if group == "tree":
         return name in terms.free_knobs or key in unread(asdict(config))
     if key == "budget.name":
@@ -119,7 +132,7 @@ def test_each_deviation_from_a_preset_loses_its_name_unless_the_setting_is_free(
 
 
 def test_a_verifier_of_another_kind_is_in_the_name() -> None:
-    config = compose()
+    config = compose(["tree.budget=64"])
     config.verify.name = "typical"
     assert method_name(config) == "domino+pruned(conditional)+typical"
 

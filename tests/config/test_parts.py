@@ -57,9 +57,9 @@ def run(*arguments: str) -> tuple[int, list[Run]]:
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        (["tree=tapered", "drafter=domino"], "domino+tapered(conditional)"),
-        (["tree=tapered", "drafter=dflash"], "dflash+tapered(marginal)"),
-        (["tree=heap", "drafter=lab"], "lab+heap(conditional)"),
+        (["tree.budget=8", "tree=tapered", "drafter=domino"], "domino+tapered(conditional)"),
+        (["tree.budget=8", "tree=tapered", "drafter=dflash"], "dflash+tapered(marginal)"),
+        (["tree.budget=8", "tree=heap", "drafter=lab"], "lab+heap(conditional)"),
         (["method=lab_tree"], "lab_tree"),
         (["tree=tapered", "drafter=lab", "tree.budget=9"], "lab_tree"),
         (["method=lab_tree", "tree.normalise=vocab"], "lab+tapered(conditional)"),

@@ -135,8 +135,16 @@ def test_every_method_has_a_preset() -> None:
     assert compose(["method=ar"]).method == "ar"
 
 
-def test_the_default_is_dartree_pruned() -> None:
-    assert compose() == compose(["method=dartree_pruned"])
+def test_the_default_is_dartree_pruned_with_a_budget_that_follows_the_machine() -> None:
+    assert compose(["tree.budget=64"]) == compose(["method=dartree_pruned"])
+    assert (compose().tree.budget, compose().budget.name) == ("auto", "cost_aware")
+    assert compose() == compose(["method=dartree_pruned", "tree.budget=auto"])
+
+
+def test_a_policy_that_is_asked_for_may_also_have_a_number_as_its_cap() -> None:
+    config = compose(["budget=cost_aware", "tree.budget=32"])
+    assert (config.tree.budget, config.budget.name) == (32, "cost_aware")
+    assert compose(["tree.budget=32"]).budget.name == "fixed"
 
 
 def test_with_and_without_plus_are_the_same() -> None:

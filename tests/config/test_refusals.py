@@ -27,7 +27,14 @@ UNKNOWN = [
         ["tree=prund", "chain, fixed, frontier, heap, pool, pruned", "did you mean pruned?"],
     ),
     ("drafter=dspak", ["drafter=dspak", "domino", "oracle"]),
-    ("budget=16", ["budget=16", "allowed: confidence, fixed", "did you mean tree.budget=16?"]),
+    (
+        "budget=16",
+        [
+            "budget=16",
+            "allowed: auto, caddtree, ",
+            "did you mean tree.budget=16?",
+        ],
+    ),
     ("tree=5", ["tree=5", "allowed: chain"]),
     ("tree=null", ["tree=null", "allowed: chain"]),
     ("tree=[[1]]", ["tree=[[1]]", "allowed: chain"]),
@@ -114,6 +121,16 @@ COMBINATIONS = [
         "drafter=dspark drafter.head=none budget=confidence",
         ["budget=confidence", "no confidence head"],
     ),
+    ("budget=fixed", ["tree.budget=auto", "budget=fixed", "a number", "cost_aware, caddtree"]),
+    ("drafter=dspark budget=confidence", ["tree.budget=auto", "budget=confidence", "a number"]),
+    ("budget=libraspec", ["budget=libraspec", "tree=pruned", "allowed: tree=chain"]),
+    ("budget.costs=[[1,2,3]]", ["budget.costs=[[1, 2, 3]]", "pairs [rows, milliseconds]"]),
+    ("budget.costs=[[1,5],[1,6]]", ["budget.costs", "ascending integers >= 1"]),
+    ("budget.costs=[[0,5]]", ["budget.costs", "ascending integers >= 1"]),
+    ("budget.costs=[[1.5,5]]", ["budget.costs", "ascending integers >= 1"]),
+    ("budget.costs=[[1,0]]", ["budget.costs", "milliseconds > 0"]),
+    ("budget.costs=[[1,nan]]", ["budget.costs", "milliseconds > 0"]),
+    ("budget.costs=[1,2]", ["budget.costs", "pairs [rows, milliseconds]"]),
     ("sweep.name=../elsewhere", ["sweep.name=../elsewhere", "plain folder name"]),
     ("output=''", ["output", "must name a folder"]),
     ("decoding.stop_strings=['']", ["decoding.stop_strings", "empty"]),
@@ -230,4 +247,4 @@ def test_a_local_checkpoint_with_another_head_is_refused_before_it_loads(tmp_pat
     with pytest.raises(
         ConfigError, match=r"budget=confidence: the checkpoint .* has no confidence head"
     ):
-        check_files(compose([*here, "budget=confidence"]))
+        check_files(compose([*here, "budget=confidence", "tree.budget=8"]))

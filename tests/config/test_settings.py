@@ -18,7 +18,12 @@ from dartree_exp.config.training import TrainConfig
 SNAPSHOTS = {Config: "keys.txt", TrainConfig: "train_keys.txt"}
 TRAIN = Program("train", TrainConfig)
 PICKED = [f"{group}={option}" for group, options in groups().items() for option in options]
-NEEDS = {"model=toy": ["drafter=oracle"], "budget=confidence": ["drafter=dspark"]}
+NEEDS = {
+    "model=toy": ["drafter=oracle"],
+    "budget=confidence": ["drafter=dspark", "tree.budget=8"],
+    "budget=fixed": ["tree.budget=8"],
+    "budget=libraspec": ["tree=chain"],
+}
 
 
 @pytest.mark.parametrize("schema", SNAPSHOTS)
@@ -54,7 +59,8 @@ def test_every_option_composes(choice: str) -> None:
     group, option = choice.split("=")
     if group not in ("decoding", "experiment"):
         chosen = getattr(config, group)
-        assert (chosen if isinstance(chosen, str) else chosen.name) == option
+        wanted = "cost_aware" if choice == "budget=auto" else option
+        assert (chosen if isinstance(chosen, str) else chosen.name) == wanted
 
 
 @pytest.mark.parametrize("stage", groups(program=TRAIN)["training"])

@@ -110,4 +110,15 @@ DRAFTING |= {
     )
     for name, client in CLIENTS.items()
 }
+_COSTS = "budget.costs=[[1,10.0],[2,10.5],[9,12.0],[17,15.0]]"
+POLICIES = {
+    "cost_aware": ("tree=pruned", "tree.budget=auto", "budget.most=16", "budget.overhead=2"),
+    "cost_aware that rests": ("tree=pruned", "budget=cost_aware", "budget.overhead=90"),
+    "caddtree": ("tree=pruned", "budget=caddtree", "budget.overhead=2"),
+    "libraspec": ("tree=chain", "budget=libraspec", "budget.overhead=2"),
+}
+DRAFTING |= {
+    name: Drafting(("tree.scoring=conditional", _COSTS, *parts), gru_head, parts[0][5:])
+    for name, parts in POLICIES.items()
+}
 assert {"ar", *DRAFTING} >= set(known_methods()), "a published method is in no pair"

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract_support import DRAFTING, PROMPT, SCORERS, names
+from contract_support import DRAFTING, POLICIES, PROMPT, SCORERS, names
 
 from dartree_exp.engines.target import Target
 from dartree_exp.verify.finite import NonFiniteLogitsError
@@ -38,7 +38,7 @@ def test_edges(make_case, method, edge):
     drafted = case.drafted(cap=12)
     assert drafted.ids == case.plain(cap=12).ids
     for r in drafted.rounds:
-        r.tree.validate(case.tree_config.budget)
+        r.tree.validate(case.method.budget)
 
 
 @pytest.mark.parametrize("method", DRAFTING)
@@ -186,3 +186,26 @@ def test_stage_times_add_up(make_case):
     stages = [time[s] for s in ("draft", "build", "mask", "verify", "commit", "other")]
     assert sum(stages) == pytest.approx(time["decode"], rel=1e-6)
     assert all(s >= 0 for s in stages)
+
+
+@pytest.mark.parametrize("method", POLICIES)
+def test_a_policy_repeats_to_the_node(make_case, method):
+    """With given costs: a reused policy decides as a new one, whatever was decoded in between."""
+    used = make_case(method)
+    first = [r.tree.tokens.tolist() for r in used.drafted(cap=40).rounds]
+    used.drafted(prompt=[7, 5, 11, 2, 40], cap=30)
+    again = [r.tree.tokens.tolist() for r in used.drafted(cap=40).rounds]
+    assert first == again
+    new = [r.tree.tokens.tolist() for r in make_case(method).drafted(cap=40).rounds]
+    assert first == new and len({len(tree) for tree in new}) > 1
+
+
+def test_a_request_that_rests_makes_plain_steps_and_drafts_again_with_its_whole_context(make_case):
+    """The drafter of these tests checks that it is given the features of every token once."""
+    case = make_case("cost_aware that rests")
+    drafted = case.drafted(cap=60)
+    assert drafted.ids == case.plain(cap=60).ids
+    sizes = [r.tree.num_nodes for r in drafted.rounds]
+    resting = [size == 0 for size in sizes]
+    assert resting[:2] == [False, True] and sum(resting) > 20
+    assert not all(resting[2:]), "a probe follows the rest"

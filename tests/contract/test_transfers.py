@@ -1,10 +1,12 @@
-"""On another device than the CPU a round brings data to the host once, in the verifier."""
+"""On another device than the CPU a round brings data to the host once, in the verifier, and once
+more if its budget policy chooses the number of nodes.
+"""
 
 from collections import Counter
 
 import pytest
 import torch
-from contract_support import DRAFTING
+from contract_support import DRAFTING, POLICIES
 from torch.overrides import TorchFunctionMode
 
 from dartree_exp.verify.exact import ExactMatch
@@ -76,7 +78,10 @@ def test_one_transfer_a_round(make_case, monkeypatch, method, temperature):
     case, sampler = make_case(method), Sampler(temperature, top_k=9 if temperature else 0)
     decoded, reads = reads_of(case, sampler, monkeypatch)
     assert decoded.ids == case.plain(sampler=sampler).ids
-    assert reads == {"verify": len(decoded.rounds)}
+    rounds = len(decoded.rounds)
+    assert reads["verify"] == rounds
+    # A policy that cuts a tree reads the number of nodes.
+    assert reads["build"] <= (rounds if method in POLICIES else 0) and reads.total() <= 2 * rounds
 
 
 def test_control_a_verifier_that_reads_row_by_row_is_caught(make_case, monkeypatch):

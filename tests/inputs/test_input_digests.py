@@ -39,6 +39,7 @@ def settings(tmp_path):
         "drafter=dspark",
         f"drafter.path={head}",
         "budget=confidence",
+        "tree.budget=8",
         f"benchmark.path={tmp_path / 'prompts.jsonl'}",
     ]
 
@@ -104,7 +105,7 @@ def test_digests_come_without_torch():
     code = (
         "import sys\nfrom dartree_exp.config import compose\n"
         "from dartree_exp.inputs.digests import input_digests\n"
-        "print(sorted(input_digests(compose(['drafter=dspark', 'budget=confidence']))))\n"
+        "print(sorted(input_digests(compose(['drafter=dspark', 'budget=confidence', 'tree.budget=8']))))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])\n"
     )
     out = subprocess.run(

@@ -104,7 +104,7 @@ def interrupted_after(count):
 def test_a_number_that_was_asked_for_is_kept(tmp_path):
     done = start(tmp_path, "engine.threads=1", "engine.dtype=fp32")
     assert environment(done)["threads"] == 1
-    assert set(environment(done)["machine"]) == {"target_forward_ms_by_rows"}
+    assert set(environment(done)["machine"]) == {"verify_ms_by_rows", "round_ms_besides_verify"}
 
 
 def test_row_invariance_is_recorded_and_leaves_no_tolerance(tmp_path):

@@ -100,16 +100,16 @@ def test_no_tree_is_larger_than_the_cache_allows_for(name):
             ).tree
             tree.children, tree.width = children, width
             built = make_builder(tree).build(made, Limits(3, budget))
-            assert built.num_nodes <= largest_tree(tree, 3) <= budget
+            assert built.num_nodes <= largest_tree(tree, 3, budget) <= budget
             if (
                 name == "pruned" and children is None and width is not None
             ):  # then it is the largest there is
-                assert built.num_nodes == largest_tree(tree, 3)
+                assert built.num_nodes == largest_tree(tree, 3, budget)
 
 
 def test_the_cache_is_sized_by_the_tree_not_by_the_budget():
     def most(*overrides):
-        return largest_tree(compose(["tree.budget=10000", *overrides]).tree, 15)
+        return largest_tree(compose(["tree.budget=10000", *overrides]).tree, 15, 10000)
 
     assert most("tree=chain") == 15
     assert most("tree=pruned", "tree.width=12") == 180

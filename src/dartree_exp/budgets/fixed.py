@@ -14,6 +14,9 @@ class FixedBudget:
     def from_settings(cls, settings: Any) -> Self:
         return cls()
 
+    def drafts(self, view: RoundView) -> bool:
+        return True
+
     def plan(self, view: RoundView, scorer: Scorer) -> Limits:
         return view.limits
 

@@ -41,9 +41,9 @@ def _describe_kind(kind: Any, knob: Knob) -> str:
     if kind in (int, float):
         return _with_bounds("an integer" if kind is int else "a number", knob)
     if get_origin(kind) is list:
-        return _with_bounds(
-            "a list of integers" if get_args(kind)[0] is int else "a list of strings", knob
-        )
+        item = get_args(kind)[0]
+        words = {int: "a list of integers", str: "a list of strings"}
+        return _with_bounds(words.get(item, "a list"), knob)
     return {str: "a string", bool: "true or false"}.get(kind, "a mapping")
 
 

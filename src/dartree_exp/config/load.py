@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from dartree_exp.budgets.spec import AUTO, COST_AWARE, FIXED
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest_key
 from dartree_exp.config.methods import method_name
 from dartree_exp.config.parts import add_parts
@@ -28,13 +29,16 @@ _ESCAPE = re.compile(r"\\[nt]|\\\\(?=[nt])")
 
 
 def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
-    """A composed configuration, typed and checked, with `tree.scoring` and `method` filled in.
+    """A composed configuration, typed and checked, with `tree.scoring`, `budget.name` and
+    `method` filled in.
 
     Raises ConfigError with a one-line message.
     """
     config = typed(raw, Config, overrides)
     if config.tree.scoring is None:
         config.tree.scoring = "marginal" if config.drafter.head == NO_HEAD else "conditional"
+    if config.budget.name is None:
+        config.budget.name = COST_AWARE if config.tree.budget == AUTO else FIXED
     check_combinations(config)
     config.method = method_name(config)
     return config

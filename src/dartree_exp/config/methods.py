@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from dartree_exp.budgets.spec import AUTO, FIXED
 from dartree_exp.config.schema import Config
 from dartree_exp.config.unread import unread
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
@@ -14,7 +15,6 @@ from dartree_exp.verify.spec import EXACT
 
 AR = "ar"
 """Plain decoding."""
-_BUDGET = "fixed"
 
 
 def published() -> dict[str, Published]:
@@ -46,6 +46,7 @@ def _earns(config: Config, terms: Published) -> bool:
     return (
         (drafter.family, drafter.head) == (terms.family, terms.head)
         and tree.scoring == terms.scoring
+        and tree.budget != AUTO
         and config.budget.name in terms.budgets
         and config.verify.name == EXACT
         and all(
@@ -60,6 +61,6 @@ def _earns(config: Config, terms: Published) -> bool:
 def _by_parts(config: Config) -> str:
     """`drafter+tree(scorer)`, then budget policy and verifier if they are not the defaults."""
     parts = [config.drafter.name, f"{config.tree.name}({config.tree.scoring})"]
-    parts += [config.budget.name] if config.budget.name != _BUDGET else []
+    parts += [str(config.budget.name)] if config.budget.name != FIXED else []
     parts += [config.verify.name] if config.verify.name != EXACT else []
     return "+".join(parts)

@@ -7,8 +7,9 @@ checks the ranges declared here and the combinations that no single range can ex
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.config.knob import knob
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
 from dartree_exp.drafters.spec import FAMILIES
@@ -72,14 +73,16 @@ class TreeConfig:
 
     name: str = knob("builder", allowed=TREES)
     scoring: str | None = knob(
-        "scorer; null: conditional if the drafter has a head, else marginal",
-        allowed=SCORERS,
+        "scorer; null: conditional if the drafter has a head, else marginal", allowed=SCORERS
     )
-    budget: int = knob("B: non-root nodes sent to verification per round", low=0, high=MOST_NODES)
-    width: int | None = knob(
-        "W: nodes kept (or expanded) per depth while building; null: the budget",
-        low=1,
+    budget: int | str = knob(
+        "B: non-root nodes sent to verification per round; auto: the policy of `budget` chooses",
+        allowed=(AUTO,),
+        low=0,
         high=MOST_NODES,
+    )
+    width: int | None = knob(
+        "W: nodes kept or expanded per depth; null: the budget", low=1, high=MOST_NODES
     )
     beta: float = knob(
         "depth bonus per level, added when choosing the nodes to keep or to expand next", high=0.0
@@ -112,11 +115,22 @@ class TreeConfig:
 class BudgetConfig:
     """How many of `tree.budget` nodes a round may verify."""
 
-    name: str = knob("budget policy", allowed=BUDGETS)
+    name: str | None = knob(
+        "budget policy; null: fixed if tree.budget is a number, cost_aware if it is auto",
+        allowed=BUDGETS,
+    )
+    most: int = knob("cap of tree.budget=auto", low=1, high=MOST_NODES)
     threshold: float = knob(
-        "cut a path before its first draft with lower confidence; 0: off",
-        low=0.0,
-        high=1.0,
+        "cut a path before its first draft with lower confidence; 0: off", low=0.0, high=1.0
+    )
+    costs: list[Any] = knob(
+        "[[rows, milliseconds], ...] of a verification, rows ascending; []: measured at the start"
+    )
+    overhead: float | None = knob(
+        "milliseconds of a round besides the verification; null: measured at the start", low=0.0
+    )
+    alpha: float = knob(
+        "LibraSpec: drafts verified for each one expected to be accepted", low=0.0, high=1024.0
     )
 
 
@@ -205,7 +219,7 @@ class EngineConfig:
 
 @dataclass(kw_only=True)
 class TrackerConfig:
-    """A mirror of the records; the records themselves are always written."""
+    """A mirror of the records, which are always written."""
 
     name: str = knob("where results are mirrored", allowed=("none", "wandb", "tensorboard"))
     project: str = knob("project of the tracker")

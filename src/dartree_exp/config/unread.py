@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.trees.spec import EVERY_TREE, SCORERS, TREES
 
 
@@ -27,6 +27,6 @@ def unread(config: Mapping[str, Any]) -> set[str]:
         found |= {f"tree.{name}" for name in tree if name not in known}
     policy = BUDGETS.get(str(budget.get("name")))
     if policy is not None:
-        known = {"name", *policy.reads}
+        known = {"name", *policy.reads, *(["most"] if tree.get("budget") == AUTO else [])}
         found |= {f"budget.{name}" for name in budget if name not in known}
     return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from operator import attrgetter
 
-from dartree_exp.budgets.spec import BUDGETS
+from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.config.knob import Knob
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
 from dartree_exp.config.schema import Config
@@ -70,7 +71,7 @@ def _conflicts(config: Config) -> Iterator[str]:
         )
     if config.method == "ar":
         return
-    family = FAMILIES[drafter.family]
+    family, policy = FAMILIES[drafter.family], BUDGETS[str(config.budget.name)]
     if family.kinds and drafter.name not in family.kinds:
         yield (
             f"drafter.name={drafter.name}: drafter.family={family.name} has "
@@ -106,14 +107,13 @@ def _conflicts(config: Config) -> Iterator[str]:
             "tree.candidates_follow_budget=true"
             " all depths are normalised alike; allowed: candidates, vocab"
         )
-    if BUDGETS[config.budget.name].confident and not (
-        drafter.head in HEADS and HEADS[drafter.head].confident
-    ):
+    if policy.confident and not (drafter.head in HEADS and HEADS[drafter.head].confident):
         yield (
             f"budget={config.budget.name}: drafter={drafter.name} with "
             f"drafter.head={drafter.head} has no confidence head; use budget=fixed, or "
             f"drafter={drafters_with(confident=True)}"
         )
+    yield from _budget_conflicts(config)
     if family.scripted and drafter.path is not None:
         yield f"drafter.path={drafter.path}: drafter={drafter.name} is scripted and loads nothing"
     if family.scripted and drafter.num_drafts is None:
@@ -130,6 +130,36 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"drafter.num_drafts={drafter.num_drafts}: only for scripted drafters; set tree.depth "
             "to limit a tree"
         )
+
+
+def _budget_conflicts(config: Config) -> Iterator[str]:
+    tree, budget = config.tree, config.budget
+    policy = BUDGETS[str(budget.name)]
+    if tree.budget == AUTO and not policy.chooses:
+        able = ", ".join(spec.name for spec in BUDGETS.values() if spec.chooses)
+        yield (
+            f"tree.budget={AUTO}: budget={policy.name} does not choose a number of nodes; set "
+            f"tree.budget to a number, or use one of budget={able}"
+        )
+    if policy.trees and tree.name not in policy.trees:
+        yield (
+            f"budget={policy.name}: tree={tree.name} is not a tree that it can cut; allowed: "
+            f"tree={', '.join(policy.trees)}"
+        )
+    if not all(map(_is_cost, budget.costs)) or any(
+        low[0] >= high[0] for low, high in pairwise(budget.costs)
+    ):
+        yield (
+            f"budget.costs={budget.costs}: must be pairs [rows, milliseconds] with ascending "
+            "integers >= 1 as rows and milliseconds > 0"
+        )
+
+
+def _is_cost(pair: object) -> bool:
+    if not isinstance(pair, list) or [type(x) in (int, float) for x in pair] != [True, True]:
+        return False
+    rows, milliseconds = pair
+    return type(rows) is int and rows >= 1 and 0 < milliseconds < math.inf
 
 
 def check_folder_name(key: str, value: str, name: str | None = None) -> None:

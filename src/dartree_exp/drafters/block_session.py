@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
+from dartree_exp.drafters.no_drafts import NoDrafts
 from dartree_exp.interfaces import (
     Accepted,
     Block,
@@ -51,21 +53,40 @@ class BlockSession:
 
     def __init__(self, proposers: Sequence[Proposer], opening: Opening) -> None:
         self._proposers, self._scoring = proposers, opening.scoring
-        self._blocks: list[Block] = []
+        self._blocks: dict[int, Block] = {}
+        # features of commits that no block was drafted after yet, by request
+        self._waiting: list[list[Tensor]] = [[] for _ in proposers]
 
     def draft(self, commit: Commit, draws: Draws) -> Scorer:
-        blocks = []
-        for r, (proposer, length) in enumerate(zip(self._proposers, commit.lengths, strict=True)):
-            if length:
-                rows = None if commit.features is None else commit.features[r, :length]
-                blocks.append(proposer.propose(rows, commit.roots[r], commit.start[r]))
-            else:  # the request has ended
-                blocks.append(self._blocks[r])
-        self._blocks = blocks
+        self._note(commit)
+        for r, proposer in enumerate(self._proposers):
+            if not commit.lengths[r]:
+                continue  # the request has ended
+            rows = None if commit.features is None else _joined(self._waiting[r])
+            self._waiting[r] = []
+            self._blocks[r] = proposer.propose(rows, commit.roots[r], commit.start[r])
+        any_block = next(iter(self._blocks.values()))  # for one that ended before its first
+        blocks = [self._blocks.get(r, any_block) for r in range(len(self._proposers))]
         return self._scoring(Block.stack(blocks), commit, draws)
+
+    def skip(self, commit: Commit) -> Scorer:
+        self._note(commit)
+        return NoDrafts(torch.tensor(commit.roots, device=commit.ids.device))
+
+    def _note(self, commit: Commit) -> None:
+        if commit.features is not None:
+            for waiting, rows, length in zip(
+                self._waiting, commit.features, commit.lengths, strict=True
+            ):
+                if length:
+                    waiting.append(rows[:length])
 
     def probes(self, tree: object) -> Probes | None:
         return None
 
     def after(self, accepted: Accepted, forward: Forward) -> None:
         return None
+
+
+def _joined(rows: Sequence[Tensor]) -> Tensor:
+    return rows[0] if len(rows) == 1 else torch.cat(list(rows))

@@ -50,7 +50,9 @@ def _check_checkpoint(path: str, config: Config) -> None:
             f"tree.draft_sampling=release: the checkpoint {path} corrects every depth "
             "(pure_draft_prefix_len = 0), so nothing is sampled; use tree.draft_sampling=argmax"
         )
-    if BUDGETS[config.budget.name].confident and (head is None or head.confidence_rank is None):
+    if BUDGETS[str(config.budget.name)].confident and (
+        head is None or head.confidence_rank is None
+    ):
         raise ConfigError(
             f"budget={config.budget.name}: the checkpoint {path} has no confidence head; "
             "use budget=fixed"

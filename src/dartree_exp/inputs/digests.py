@@ -83,7 +83,7 @@ def _drafter(config: Config) -> list[Path]:
 
 def _calibration(config: Config) -> list[Path] | None:
     folders = _drafter_folders(config)
-    if not folders or not BUDGETS[config.budget.name].confident:
+    if not folders or not BUDGETS[str(config.budget.name)].confident:
         return None
     return [file for file in [folders[-1] / CALIBRATION] if file.exists()]
 

@@ -22,12 +22,14 @@ from dartree_exp.interfaces.parts import (
 )
 from dartree_exp.interfaces.tree import DraftTree
 from dartree_exp.interfaces.values import (
+    NO_OVERHEAD,
     Accepted,
     Block,
     Commit,
     Forward,
     Limits,
     Opening,
+    Overhead,
     Probes,
     RoundResult,
     RoundView,
@@ -35,6 +37,7 @@ from dartree_exp.interfaces.values import (
 )
 
 __all__ = [
+    "NO_OVERHEAD",
     "Accepted",
     "Best",
     "Block",
@@ -51,6 +54,7 @@ __all__ = [
     "Forward",
     "Limits",
     "Opening",
+    "Overhead",
     "Probes",
     "RoundResult",
     "RoundView",

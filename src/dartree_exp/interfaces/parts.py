@@ -168,7 +168,12 @@ class Builder(Protocol):
 
 
 class BudgetPolicy(Protocol):
-    """`plan` is called before the tree is built, `trim` after, `observe` after verification."""
+    """In each round: `drafts`, then `plan` before the tree is built, `trim` after, `observe` after
+    verification.
+    """
+
+    def drafts(self, view: RoundView) -> bool:
+        """Whether to draft in this round; False: the target makes one plain step."""
 
     def plan(self, view: RoundView, scorer: Scorer) -> Limits:
         """Limits of the next tree, at most `view.limits`."""
@@ -204,6 +209,9 @@ class DraftSession(Protocol):
 
     def draft(self, commit: Commit, draws: Draws) -> Scorer:
         """The scorer of the next round."""
+
+    def skip(self, commit: Commit) -> Scorer:
+        """Take note of a commit without drafting; returns a scorer without depths."""
 
     def probes(self, tree: DraftTree) -> Probes | None:
         """The drafter's own rows for the verification forward."""

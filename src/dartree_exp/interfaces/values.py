@@ -131,13 +131,31 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Overhead:
+    """Seconds of a round besides the verification, measured on this machine; 0: unmeasured."""
+
+    draft: float = 0.0
+    rest: float = 0.0  # build, mask, commit, other
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.rest
+
+
+NO_OVERHEAD = Overhead()
+
+
+@dataclass(frozen=True)
 class RoundView:
     """What a policy may read before the tree is verified."""
 
-    index: int  # of the round
+    index: int  # of the round; 0: a new loop, with other requests
     start: tuple[int, ...]  # absolute position of each root
     limits: Limits  # of the method: `tree.budget` nodes, the drafter's depth
-    cost: Callable[[int], float]  # rows -> seconds of a target forward, measured on this machine
+    # rows -> seconds of a verification, measured on this machine; NaN: unmeasured
+    cost: Callable[[int], float]
+    overhead: Overhead = NO_OVERHEAD
+    temperatures: tuple[float, ...] = ()  # of each request's target
 
 
 @dataclass(frozen=True)

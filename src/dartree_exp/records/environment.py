@@ -30,6 +30,10 @@ _PACKAGES = (
     "omegaconf",
     "wandb",
 )
+VERIFY, BESIDES = "verify_ms_by_rows", "round_ms_besides_verify"
+COSTS = (VERIFY, BESIDES)
+"""Keys of `machine`: median milliseconds of the verify stage by number of rows, and of the other
+stages of a round."""
 PROCESS = uuid.uuid4().hex
 """Identifies this process; tables compare times within one process only."""
 _CPU_FLAGS = (

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dartree_exp.records.atomic import explained, remove_temporaries
-from dartree_exp.records.environment import cpu_description, load_average, worst_load
+from dartree_exp.records.environment import COSTS, cpu_description, load_average, worst_load
 from dartree_exp.records.files import (
     append_lines,
     encode_lines,
@@ -165,11 +165,21 @@ class RunFolder:
 
     def threads_of_samples(self) -> int | None:
         """Thread count of the samples on disk; None if there are none or the CPU differs."""
+        return self._environment_of_samples().get("threads")
+
+    def costs_of_samples(self) -> dict[str, Any]:
+        """The costs of a round that the samples on disk were decoded by, as recorded; {} if there
+        are none or the CPU differs.
+        """
+        machine = self._environment_of_samples().get("machine", {})
+        return {key: machine[key] for key in COSTS if key in machine}
+
+    def _environment_of_samples(self) -> dict[str, Any]:
         file = self.path / ENVIRONMENT
         if not self._samples or not file.exists():
-            return None
+            return {}
         held = check_environment(read_object(file), file)
-        return held["threads"] if held.get("cpu") == cpu_description() else None
+        return held if held.get("cpu") == cpu_description() else {}
 
     def write_environment(self, environment: dict[str, Any]) -> None:
         """Write environment.json, with earlier stamps in `earlier` (see `records/stamps.py`)."""

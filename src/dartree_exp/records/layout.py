@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dartree_exp.records.environment import COSTS, VERIFY
 from dartree_exp.records.schema import RecordError
 from dartree_exp.records.shape import check
 
@@ -88,8 +89,16 @@ def check_environment(environment: dict[str, Any], file: Path) -> dict[str, Any]
         _checked(
             stamp.get("cpu", {}), {"model": str, "cores": int | None, "flags": list[str]}, file
         )
+        _check_costs(stamp.get("machine", {}), file)
         _checked(stamp.get("git") or {}, {"commit": str, "dirty": bool, "changes": str}, file)
     return environment
+
+
+def _check_costs(machine: dict[str, Any], file: Path) -> None:
+    costs = _checked(machine, dict.fromkeys(COSTS, dict[str, float]), file)
+    for rows, ms in costs.get(VERIFY, {}).items():
+        if not (rows.isdecimal() and ms > 0):
+            raise RecordError(f"{file}: {VERIFY} cannot have {rows[:80]!r}: {ms}")
 
 
 def check_config(config: Any, file: Path) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.decode import Method
 from dartree_exp.engines.target import Target
 from dartree_exp.prompts import Prompt
 from dartree_exp.records.environment import describe_environment
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.runs.arms import Arms, shared_baseline
+from dartree_exp.runs.costs import with_costs
 from dartree_exp.runs.warm_up import Machine, warm_up
 
 
@@ -32,13 +32,12 @@ def settle(arms: Arms, prompts: Sequence[Prompt], folder: RunFolder) -> Arms:
 
     _, ids = next(arms.fitting(prompts), (None, None))
     machine = warm_up(arms.target, arms.method, arms.config, arms.clock, ids, settle_threads)
+    if held := folder.costs_of_samples():
+        machine = replace(machine, costs=held)
     folder.write_environment(environment(arms.target, arms.method, machine))
     if shared is not None:
         shared = shared.under(threads=machine.threads, row_invariant=machine.row_invariant)
-    method = arms.method
-    if machine.costs:
-        seconds = {int(rows): cost / 1e3 for rows, cost in machine.costs.items()}
-        method = replace(method, cost=CostCurve(seconds))
+    method = with_costs(arms.method, machine.costs, arms.config.budget)
     return replace(arms, method=method, shared=shared, tolerance=machine.tolerance)
 
 

@@ -1,5 +1,5 @@
 """The warm-up before the first timed prompt: number of threads, row invariance or a tolerance, the
-time of a target forward.
+costs of a round.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dartree_exp.decode import Method, autoregress, speculate
 from dartree_exp.engines.target import HALF, Target
 from dartree_exp.errors import RunError
 from dartree_exp.metrics.clock import StageClock
+from dartree_exp.runs.costs import round_costs
 from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.rows import row_difference, self_test
 from dartree_exp.verify.stopping import StopRule
@@ -29,14 +30,15 @@ class Machine:
     """The results of the warm-up.
 
     row_invariant: the self-test passed, so only equal ids pass. tolerance: in logits, how far below
-    the maximum a near tie may be; 0 if only equal ids pass. costs: milliseconds of a target forward
-    by rows; costs_by_threads: the same for every number of threads that was tried.
+    the maximum a near tie may be; 0 if only equal ids pass. costs: see `costs.round_costs`;
+    costs_by_threads: milliseconds of a target forward by rows for every number of threads that was
+    tried.
     """
 
     threads: int
     row_invariant: bool = False
     tolerance: float = 0.0
-    costs: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, Any] = field(default_factory=dict)
     costs_by_threads: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
@@ -46,14 +48,14 @@ class Machine:
             if self.costs_by_threads
             else {}
         )
-        return {"target_forward_ms_by_rows": self.costs, **tried}
+        return {**self.costs, **tried}
 
 
 def warm_up(
     target: Target,
     method: Method,
     config: Config,
-    clock: Callable[[], StageClock],
+    clock: Callable[..., StageClock],
     ids: list[int] | None,
     settle_threads: Callable[[int], int] = lambda measured: measured,
 ) -> Machine:
@@ -71,7 +73,7 @@ def warm_up(
     if config.engine.threads is None:
         tried = choose_threads(target, ids, rows, clock)
         torch.set_num_threads(settle_threads(torch.get_num_threads()))
-    invariant, tolerance = False, 0.0
+    invariant, tolerance, costs = False, 0.0, {}
     rule = StopRule(TOKENS, frozenset(target.eos_ids))
     sampler = make_sampler(config.decoding, "warm-up")
     with suppress(NonFiniteLogitsError):  # raised again in the timed run, which records it
@@ -81,13 +83,8 @@ def warm_up(
         autoregress(target, ids, sampler, rule, clock())
         if method.fallback(len(ids), TOKENS) is None:
             speculate(target, method, ids, sampler, rule, clock())
-    return Machine(
-        torch.get_num_threads(),
-        invariant,
-        tolerance,
-        forward_costs(target, ids, rows, clock),
-        tried,
-    )
+            costs = round_costs(target, method, ids, sampler, clock)
+    return Machine(torch.get_num_threads(), invariant, tolerance, costs, tried)
 
 
 def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dartree_exp.budgets.fixed import FixedBudget
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.corpus import Sample
 from dartree_exp.training.errors import InputError
@@ -34,20 +35,17 @@ from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_p
 if TYPE_CHECKING:
     from dartree_exp.decode import Method
     from dartree_exp.engines.target import Target
-    from dartree_exp.interfaces import DraftTree, Limits, RoundResult, RoundView
+    from dartree_exp.interfaces import DraftTree, RoundResult, RoundView
 
 
 @dataclass
-class Recorder:
+class Recorder(FixedBudget):
     """A budget policy that verifies everything and notes what the confidence head, uncalibrated,
     said of each round.
     """
 
     logits: list[list[float]] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
-
-    def plan(self, view: RoundView, scorer: Any) -> Limits:
-        return view.limits
 
     def trim(self, view: RoundView, tree: DraftTree, scorer: Any) -> DraftTree:
         hidden, before = scorer.table.hidden[0], tree.tokens[0, :-1]
@@ -177,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     target, method = load_parts(config)
     if getattr(method.drafter, "confidence", None) is None:
         raise InputError(f"--drafter {folder}: no confidence head to calibrate")
-    if method.depth != method.drafter.num_drafts or config.tree.budget < method.depth:
+    if method.depth != method.drafter.num_drafts or method.budget < method.depth:
         raise InputError(
             "tree.depth and tree.budget: a calibration needs whole blocks of "
             f"{method.drafter.num_drafts}"

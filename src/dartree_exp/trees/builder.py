@@ -8,24 +8,24 @@ from dartree_exp.interfaces import Builder
 from dartree_exp.trees.spec import TREES, TreeSettings
 
 
-def largest_tree(tree: TreeSettings, depths: int) -> int:
-    """The most nodes, without the root, of a tree with `depths` levels; at most `tree.budget`."""
+def largest_tree(tree: TreeSettings, depths: int, budget: int) -> int:
+    """The most nodes, without the root, of a tree with `depths` levels; at most `budget`."""
     spec = TREES[tree.name]
     choices = (
-        tree.budget
+        budget
         if tree.candidates_follow_budget or tree.candidates == "all"
         else int(tree.candidates)
     )
     limit = tree.children if "children" in spec.reads else None
     branch = choices if limit is None else min(choices, limit)
     most = getattr(tree, spec.level) if isinstance(spec.level, str) else spec.level
-    width = tree.budget if most is None else most
+    width = budget if most is None else most
     nodes, level = 0, 1
     for _ in range(depths):
         level = min(level * branch, width)
         nodes += level
-        if nodes >= tree.budget:
-            return tree.budget
+        if nodes >= budget:
+            return budget
     return nodes
 
 

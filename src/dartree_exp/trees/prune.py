@@ -64,21 +64,25 @@ def subtree(tree: DraftTree, kept: Int64[Tensor, "*R B"]) -> DraftTree:
     )
 
 
-def leading(tree: DraftTree, kept: Bool[Tensor, "*R N"]) -> DraftTree:
+def leading(
+    tree: DraftTree, kept: Bool[Tensor, "*R N"], counts: list[int] | None = None
+) -> DraftTree:
     """The tree of the root and the nodes where `kept` (prefix closed) is true, in their order; the
-    tree itself if all are kept. Reads the number of kept nodes on the host.
+    tree itself if all are kept.
+
+    counts: the number of kept nodes of each request, padding not counted; None: read on the host.
     """
     if tree.size is not None:
         kept = kept & (tree.parents[..., 1:] >= 0)  # padding is no node
-    counts = kept.sum(-1)
-    fewest, most = min(sizes := counts.flatten().tolist()), max(sizes)
+    sizes = kept.sum(-1).flatten().tolist() if counts is None else counts
+    fewest, most = min(sizes), max(sizes)
     if fewest == tree.num_nodes:
         return tree
     order = (~kept).to(torch.int8).sort(dim=-1, stable=True).indices[..., :most] + 1
     cut = subtree(tree, order)
     if fewest == most:
         return replace(cut, size=None)
-    size = counts + 1
+    size = torch.tensor(sizes, device=kept.device) + 1
     padding = torch.arange(1 + most, device=size.device) >= size.unsqueeze(-1)
     return replace(
         cut,

@@ -16,7 +16,6 @@ class TreeSettings(Protocol):
     """The keys of the group `tree` that builders read."""
 
     name: str
-    budget: int
     width: int | None
     beta: float
     candidates: int | str
@@ -50,8 +49,8 @@ class Published:
 
     settings: knobs of the tree that the publication fixes, besides the `PLAIN` ones. free: knobs
     that may vary under the name, because the publication varies them or because they change no
-    draft; `budget` and `depth` are always free. Every knob that the tree and the scorer read is in
-    one of the three. budgets: the budget policies that the method may have.
+    draft; `depth` and the number `budget` are always free. Every knob that the tree and the scorer
+    read is in one of the three. budgets: the budget policies that the method may have.
     """
 
     head: str

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.config import compose
 from dartree_exp.config.schema import Config
 from dartree_exp.errors import UserError
@@ -61,6 +60,7 @@ def prepared(config: Config) -> tuple[Any, list[tuple[Any, list[int]]], dict[str
     Only prompts that fit target and drafter; raises UserError if there are none.
     """
     from dartree_exp.runs.arms import Arms
+    from dartree_exp.runs.costs import with_costs
     from dartree_exp.runs.environment import environment
     from dartree_exp.runs.warm_up import warm_up
 
@@ -70,8 +70,7 @@ def prepared(config: Config) -> tuple[Any, list[tuple[Any, list[int]]], dict[str
     if not fitting:
         raise UserError("no prompt fits the target and the drafter")
     machine = warm_up(arms.target, arms.method, config, arms.clock, fitting[0][1])
-    curve = CostCurve({int(rows): cost / 1e3 for rows, cost in machine.costs.items()})
-    arms = replace(arms, method=replace(arms.method, cost=curve))
+    arms = replace(arms, method=with_costs(arms.method, machine.costs, config.budget))
     return arms, fitting, environment(arms.target, arms.method, machine)
 
 

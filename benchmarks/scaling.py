@@ -81,7 +81,7 @@ def points(arguments: Namespace, arms: Arms) -> Iterator[Point]:
             config = configured(arguments, FIXED, last=f"{key}={value}")
             parts = config.verify.name, config.engine.name
             method = make_method(config.tree, config.budget, arms.method.drafter, *parts)
-            method = replace(method, cost=arms.method.cost)
+            method = replace(method, cost=arms.method.cost, overhead=arms.method.overhead)
             yield Point(key, value, replace(arms, config=config, method=method))
 
 

@@ -107,8 +107,8 @@ def test_the_recorded_command_is_what_was_typed(runs: Any) -> None:
     )
     [status] = Path("multirun").glob("*/*/status.json")
     assert Run(status.parent).environment["command"] == (
-        "python -m dartree_exp -m model=toy drafter=random tree.budget=64 +method=ddtree tree.scoring=null "
-        "tree.budget=7 "
+        "python -m dartree_exp -m model=toy drafter=random tree.budget=64 +method=ddtree "
+        "tree.scoring=null tree.budget=7 "
         """'decoding.stop_strings=['"'"'a b'"'"']'"""
     )
     assert COMMAND not in os.environ

@@ -105,7 +105,8 @@ def test_digests_come_without_torch():
     code = (
         "import sys\nfrom dartree_exp.config import compose\n"
         "from dartree_exp.inputs.digests import input_digests\n"
-        "print(sorted(input_digests(compose(['drafter=dspark', 'budget=confidence', 'tree.budget=8']))))\n"
+        "made = compose(['drafter=dspark', 'budget=confidence', 'tree.budget=8'])\n"
+        "print(sorted(input_digests(made)))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])\n"
     )
     out = subprocess.run(

@@ -16,7 +16,7 @@ import torch
 from dartree_exp.config import compose
 from dartree_exp.models.registry import load_target
 from dartree_exp.prompts import load_prompts
-from dartree_exp.trees.masks import position_ids, tree_mask
+from dartree_exp.trees.masks import position_ids
 from dartree_exp.verify.rows import path_tree
 
 
@@ -39,7 +39,7 @@ def differences(
             path.append(int(steps[-1].argmax()))
         chain, _ = path_tree(path[:-1], tokens, target.vocab_size, target.device)
         cache.keep(len(ids))
-        mask = tree_mask(chain, len(ids), target.dtype)
+        mask = target.mask(chain.parents, len(ids))
         rows = target.verify(
             chain.tokens, position_ids(chain, len(ids)), mask, cache
         ).logits.float()

@@ -32,8 +32,10 @@ def can_pack(weight: Tensor) -> bool:
     return weight.dtype == torch.float32
 
 
-def packed_linear(weight: Float[Tensor, "outer inner"]) -> Linear:
-    """x -> x @ weight.T without bias, for inference; `F.linear` where nothing can be packed.
+def packed_linear(
+    weight: Float[Tensor, "outer inner"], bias: Float[Tensor, " outer"] | None = None
+) -> Linear:
+    """x -> x @ weight.T + bias, for inference; `F.linear` where nothing can be packed.
 
     A packed weight is a copy: a later change of `weight` is not seen. Results are those of
     `F.linear` within rounding. For at least two rows, a row's bits do not depend on the number of
@@ -41,11 +43,11 @@ def packed_linear(weight: Float[Tensor, "outer inner"]) -> Linear:
     """
     weight = weight.detach()
     if not can_pack(weight):
-        return lambda x: F.linear(x, weight)
+        return lambda x: F.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
 
     def product(x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+        y: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
         return y
 
     return product

@@ -40,9 +40,9 @@ def load_parts(config: Config) -> tuple[Target, Method]:
     if config.method == "ar":
         bare = replace(config.tree, name="chain", scoring="marginal", budget=0)
         whole = replace(config.budget, name=FIXED)
-        return target, make_method(bare, whole, NoDrafter(target), engine=config.engine.name)
+        return target, make_method(bare, whole, NoDrafter(target), engine=target.engine)
     drafter = load_drafter(config.drafter, target)
-    parts = config.verify.name, config.engine.name
+    parts = config.verify.name, target.engine
     return target, make_method(config.tree, config.budget, drafter, *parts)
 
 

@@ -114,16 +114,12 @@ class LmScorer:
         return tokens[:, :count], values[:, :count], tokens[:, :count]
 
     def advance(self, state, depth, parent, token):
-        with self.lend("draft"):  # forward 2: siblings side by side behind the text
-            past, n = self.cache.length, len(token)
-            hidden = torch.finfo(self.lm.dtype).min
-            mask = torch.full((1, 1, n, past + n), hidden, dtype=self.lm.dtype)
-            mask[..., :past] = 0
-            mask[0, 0, :, past:].fill_diagonal_(0)
-            positions = torch.full((1, n), past)
-            out = self.lm.verify(token, positions, mask, self.cache)
-            self.cache.keep(past)
-        return doubted(out.logits, past)
+        with self.lend("draft"):  # forward 2: each sibling behind the text
+            past, logits = self.cache.length, []
+            for sibling in token.tolist():
+                logits.append(self.lm.step(sibling, self.cache))
+                self.cache.keep(past)
+        return doubted(torch.stack(logits), past)
 
     def finite(self):
         return self.first.isfinite().all()

@@ -78,8 +78,8 @@ def tree_config(*overrides: str):
 
 
 @cache
-def target_of(family: str, dtype: torch.dtype):
-    return toy_target(family, dtype, seed=1, layers=2)
+def target_of(family: str, dtype: torch.dtype, engine: str = "packed"):
+    return toy_target(family, dtype, seed=1, layers=2, engine=engine)
 
 
 @cache

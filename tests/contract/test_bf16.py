@@ -26,10 +26,11 @@ def differing(make_case, methods, target):
     return found
 
 
+@pytest.mark.parametrize("engine", ["eager", "packed"])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 @pytest.mark.parametrize("method", [name for name in known_methods() if name in DRAFTING])
-def test_ids_equal_plain_decoding_in_bf16(make_case, method, family):
-    assert differing(make_case, [method], row_invariant_target(family)) == []
+def test_ids_equal_plain_decoding_in_bf16(make_case, method, family, engine):
+    assert differing(make_case, [method], row_invariant_target(family, engine)) == []
 
 
 def test_control_the_librarys_attention_is_not_exact(make_case):

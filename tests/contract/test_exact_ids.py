@@ -5,6 +5,8 @@ import torch
 from contract_support import DRAFTING
 from transformers import GenerationConfig
 
+from dartree_exp.engines.target import Target
+from dartree_exp.models.toy import toy_target
 from dartree_exp.verify.sampling import Sampler
 
 SAMPLERS = {
@@ -56,7 +58,8 @@ def test_plain_decoding_equals_the_library(make_case):
         settings = GenerationConfig(
             max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0
         )
-        theirs = case.target._model.generate(
+        library = toy_target(family, torch.float32, seed=1, layers=2)._model
+        theirs = library.generate(
             prompt, attention_mask=torch.ones_like(prompt), generation_config=settings
         )
         assert case.plain(prompt[0].tolist(), cap=20).ids == theirs[0, 4:].tolist()
@@ -90,16 +93,14 @@ def test_control_a_wrong_commit_is_caught(make_case, monkeypatch):
 
 
 def test_control_a_wrong_mask_is_caught(make_case, monkeypatch):
-    import dartree_exp.engines.eager as eager
+    right = Target.mask
 
-    right = eager.tree_mask
-
-    def all_visible(parents, past, dtype):
-        return torch.zeros_like(right(parents, past, dtype))
+    def all_visible(*arguments):
+        return torch.zeros_like(right(*arguments))
 
     case = make_case("dartree_pruned")
     plain = case.plain(cap=48)
-    monkeypatch.setattr(eager, "tree_mask", all_visible)
+    monkeypatch.setattr(Target, "mask", all_visible)
     assert case.drafted(cap=48).ids != plain.ids
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from contract_support import DRAFTING
 
-import dartree_exp.engines.eager as eager
 from dartree_exp.config.methods import known_methods
+from dartree_exp.engines.target import Target
 from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.lossless import judge
 from dartree_exp.verify.rows import row_difference
@@ -73,8 +73,8 @@ def test_control_the_second_best_token_at_one_position_is_wrong(
 
 
 def test_control_a_wrong_mask_is_wrong(make_case, rounding_target, monkeypatch):
-    right = eager.tree_mask
-    monkeypatch.setattr(eager, "tree_mask", lambda *arguments: torch.zeros_like(right(*arguments)))
+    right = Target.mask
+    monkeypatch.setattr(Target, "mask", lambda *arguments: torch.zeros_like(right(*arguments)))
     assert [v.verdict for v in verdicts(make_case, rounding_target, "dartree_pruned")] == [
         "wrong",
         "wrong",

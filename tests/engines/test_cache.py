@@ -1,5 +1,7 @@
 """The cache adapter: kept rows equal those of a new prefill."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ PROMPT = [5, 9, 30, 41, 12]
 # A root with two children; the second child has a child: the accepted path [0, 2, 3] is not
 # contiguous.
 TOKENS = [11, 6, 23, 17]
+PARENTS = [-1, 0, 0, 2]
 DEPTHS = [0, 1, 1, 2]
 PATHS = [[0], [0, 1], [0, 2], [0, 2, 3]]
 
@@ -17,10 +20,7 @@ PATHS = [[0], [0, 1], [0, 2], [0, 2, 3]]
 def after_verify(target, capacity=32):
     cache = target.new_cache(capacity)
     target.prefill(PROMPT, cache)
-    mask = torch.full((1, 1, 4, len(PROMPT) + 4), torch.finfo(target.dtype).min, dtype=target.dtype)
-    mask[..., : len(PROMPT)] = 0
-    for node, path in enumerate(PATHS):
-        mask[0, 0, node, [len(PROMPT) + i for i in path]] = 0
+    mask = target.mask(torch.tensor(PARENTS), len(PROMPT))
     target.verify(torch.tensor(TOKENS), torch.tensor([DEPTHS]) + len(PROMPT), mask, cache)
     return cache
 
@@ -30,13 +30,19 @@ def rows_of(path):
 
 
 def stored(cache):
-    return cache._storage[..., : cache.length, :]
+    return torch.cat([rows.flatten() for rows in cache.rows()])
+
+
+@pytest.fixture(params=["eager", "packed"])
+def toy(request):
+    """`toy_target` with each engine."""
+    return partial(toy_target, engine=request.param)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 @pytest.mark.parametrize("path", [*PATHS, []])
-def test_kept_rows_equal_a_fresh_prefill(family, path):
-    target = toy_target(family, torch.float64)
+def test_kept_rows_equal_a_fresh_prefill(toy, family, path):
+    target = toy(family, torch.float64)
     cache = after_verify(target)
     cache.keep(len(PROMPT), rows_of(path))
     fresh = target.new_cache(32)
@@ -47,8 +53,8 @@ def test_kept_rows_equal_a_fresh_prefill(family, path):
     assert torch.allclose(target.step(44, cache), target.step(44, fresh), rtol=0, atol=1e-10)
 
 
-def test_control_a_naive_prefix_is_caught():
-    target = toy_target(dtype=torch.float64)
+def test_control_a_naive_prefix_is_caught(toy):
+    target = toy(dtype=torch.float64)
     cache = after_verify(target)
     cache.keep(len(PROMPT) + 3)  # rows 0, 1, 2 instead of 0, 2, 3: a rejected sibling stays
     fresh = target.new_cache(32)
@@ -57,11 +63,11 @@ def test_control_a_naive_prefix_is_caught():
     assert (target.step(44, cache) - target.step(44, fresh)).abs().max() > 1e-3
 
 
-def test_overlapping_source_and_destination():
-    target = toy_target(dtype=torch.float64)
+def test_overlapping_source_and_destination(toy):
+    target = toy(dtype=torch.float64)
     cache = target.new_cache(16)
     target.prefill(list(range(4, 16)), cache)
-    before = cache._storage.clone()
+    before = [rows.clone() for rows in cache.rows()]
     rows = [
         3,
         4,
@@ -71,24 +77,26 @@ def test_overlapping_source_and_destination():
         11,
     ]  # moved down by one, so every destination but the first is also a source
     cache.keep(2, rows)
-    assert torch.equal(stored(cache), before[..., [0, 1, *rows], :])
+    for kept, all_rows in zip(cache.rows(), before, strict=True):
+        assert torch.equal(kept, all_rows[..., [0, 1, *rows], :])
 
 
-def test_keep_without_rows_is_a_crop_and_copies_nothing():
-    target = toy_target(dtype=torch.float64)
+def test_keep_without_rows_is_a_crop_and_copies_nothing(toy):
+    target = toy(dtype=torch.float64)
     cache = after_verify(target)
-    before = cache._storage.clone()
+    before = cache.rows()
+    expected = [rows.clone() for rows in before]
     cache.keep(3)
     assert cache.length == 3
-    assert torch.equal(cache._storage.nan_to_num(), before.nan_to_num())
+    assert all(map(torch.equal, before, expected))
 
 
 @pytest.mark.parametrize(
     ("prefix", "rows"),
     [(99, None), (-1, None), (5, [4]), (5, [6, 6]), (5, [7, 6]), (5, [9]), (5, [-1])],
 )
-def test_bad_prefix_or_rows_are_refused_and_change_nothing(prefix, rows):
-    target = toy_target(dtype=torch.float64)
+def test_bad_prefix_or_rows_are_refused_and_change_nothing(toy, prefix, rows):
+    target = toy(dtype=torch.float64)
     cache = after_verify(target)
     before = stored(cache).clone()
     with pytest.raises(ValueError, match=r"prefix_length|must ascend"):
@@ -96,8 +104,8 @@ def test_bad_prefix_or_rows_are_refused_and_change_nothing(prefix, rows):
     assert torch.equal(stored(cache), before)
 
 
-def test_overflow_names_both_sizes():
-    target = toy_target()
+def test_overflow_names_both_sizes(toy):
+    target = toy()
     cache = target.new_cache(6)
     target.prefill(PROMPT, cache)
     target.step(4, cache)
@@ -105,13 +113,13 @@ def test_overflow_names_both_sizes():
         target.step(4, cache)
 
 
-def test_capacity_must_be_positive():
+def test_capacity_must_be_positive(toy):
     with pytest.raises(ValueError, match="capacity must be at least 1"):
-        toy_target().new_cache(0)
+        toy().new_cache(0)
 
 
-def test_a_reused_cache_equals_a_fresh_one():
-    target = toy_target("qwen3", torch.float64)
+def test_a_reused_cache_equals_a_fresh_one(toy):
+    target = toy("qwen3", torch.float64)
     cache = after_verify(target)
     cache.reset()
     assert cache.length == 0
@@ -121,8 +129,8 @@ def test_a_reused_cache_equals_a_fresh_one():
     assert torch.equal(again.features, fresh.features)
 
 
-def test_an_empty_commit_then_overwrite_never_sees_old_rows():
-    target = toy_target(dtype=torch.float64)
+def test_an_empty_commit_then_overwrite_never_sees_old_rows(toy):
+    target = toy(dtype=torch.float64)
     cache = after_verify(target)
     cache.keep(len(PROMPT))
     fresh = target.new_cache(32)

@@ -116,9 +116,7 @@ def test_embedded_greedy_continuations(smollm2, recorded):
         n = len(new) - 1
         cache = smollm2.new_cache(len(prompt) + n)
         first = int(smollm2.prefill(prompt, cache).logits[-1].argmax())
-        mask = torch.full((1, 1, n, len(prompt) + n), torch.finfo(torch.float32).min).triu(
-            len(prompt) + 1
-        )
+        mask = smollm2.mask(torch.arange(-1, n - 1), len(prompt))
         positions = torch.arange(len(prompt), len(prompt) + n)[None]
         logits = smollm2.verify(torch.tensor(new[:-1]), positions, mask, cache).logits
         assert [first, *logits.argmax(-1).tolist()] == new

@@ -35,9 +35,10 @@ def test_attention_is_the_librarys_within_rounding(dtype):
     assert (mine - exact).abs().max() <= ulp * exact.abs().max()
 
 
+@pytest.mark.parametrize("engine", ["eager", "packed"])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_a_step_and_a_tree_row_have_the_same_bits(family):
-    target = row_invariant_target(family)
+def test_a_step_and_a_tree_row_have_the_same_bits(family, engine):
+    target = row_invariant_target(family, engine)
     for rows in (1, 2, 7, ROWS):
         assert row_difference(target, PROMPT, rows, steps=6) == 0
 

@@ -8,7 +8,7 @@ import torch
 
 from dartree_exp.interfaces import DraftTree
 from dartree_exp.models.toy import toy_target
-from dartree_exp.trees.masks import position_ids, tree_mask
+from dartree_exp.trees.masks import position_ids
 from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.finite import NonFiniteLogitsError, check_finite
 from dartree_exp.verify.sampling import RoundDraws, Sampler
@@ -139,7 +139,7 @@ def test_a_nan_behind_the_mask_reaches_the_visited_rows(row_invariant):
         None,
         2,
     )
-    mask = tree_mask(tree, 4, target.dtype)
+    mask = target.mask(tree.parents, 4)
 
     def poison(module, arguments, output):
         output[0, 2] = float("nan")  # values of node 2, which neither the root nor node 1 sees

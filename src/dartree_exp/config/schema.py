@@ -198,7 +198,10 @@ class DecodingConfig:
 class EngineConfig:
     """Where and how tensors are computed."""
 
-    name: str = knob("how rows become logits", allowed=ENGINES)
+    name: str | None = knob(
+        "how rows become logits; null: packed on a CPU if it computes the model, else eager",
+        allowed=ENGINES,
+    )
     device: str = knob("auto: a GPU if there is one", allowed=("auto", "cpu", "cuda"))
     dtype: str = knob(
         "auto: bf16 on a GPU or a CPU with AMX or AVX512-BF16, else fp32",

@@ -18,6 +18,12 @@ class CacheOverflowError(RuntimeError):
     """More rows were written than the cache was allocated for."""
 
 
+def check_room(rows: int, capacity: int) -> None:
+    """Raise CacheOverflowError if the rows do not fit."""
+    if rows > capacity:
+        raise CacheOverflowError(f"target cache has {capacity} rows, {rows} are needed")
+
+
 class _Layer(CacheLayerMixin):
     """One layer's view [1, kv_heads, capacity, head_dim] of the storage; rows [0, length) are
     valid.
@@ -43,9 +49,7 @@ class _Layer(CacheLayerMixin):
         head_dim]. Raises CacheOverflowError.
         """
         start, end = self.length, self.length + key_states.shape[-2]
-        capacity = self.keys.shape[-2]
-        if end > capacity:
-            raise CacheOverflowError(f"target cache has {capacity} rows, {end} are needed")
+        check_room(end, self.keys.shape[-2])
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         self.length = end
@@ -62,35 +66,36 @@ class _Layer(CacheLayerMixin):
 
 
 class TargetCache:
-    """Preallocated cache for batch size 1.
+    """Rows of one request in preallocated storage: tensors [..., capacity or more, width].
 
-    Storage is one tensor [layers, 2 (key, value), 1, kv_heads, capacity, head_dim], so a commit is
-    one gather.
+    Storage is one tensor of each kind for all layers, so a commit is one gather for each.
     """
 
-    def __init__(
-        self,
-        *,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        if capacity < 1:
-            raise ValueError(f"cache capacity must be at least 1, got {capacity}")
+    def __init__(self, capacity: int, *storage: Tensor) -> None:
         self.capacity = capacity
-        self._storage = torch.empty(
-            (layers, 2, 1, kv_heads, capacity, head_dim), dtype=dtype, device=device
-        )
-        self._layers = [_Layer(self._storage[i, 0], self._storage[i, 1]) for i in range(layers)]
-        self.library = Cache(layers=[*self._layers])
+        self._storage = storage
+        self._length = 0
 
     @property
     def length(self) -> int:
         """Number of rows in every layer."""
-        return self._layers[0].length
+        return self._length
+
+    def _set_length(self, length: int) -> None:
+        self._length = length
+
+    def rows(self) -> tuple[Tensor, ...]:
+        """Views of all rows [..., length, width], of each storage."""
+        return tuple(storage[..., : self.length, :] for storage in self._storage)
+
+    def claim(self, rows: int) -> int:
+        """Make room for new rows after the last one; returns the first one's index. The caller
+        writes them. Raises CacheOverflowError.
+        """
+        start = self.length
+        check_room(start + rows, self.capacity)
+        self._set_length(start + rows)
+        return start
 
     def reset(self) -> None:
         """Remove all rows; the storage is kept."""
@@ -122,12 +127,38 @@ class TargetCache:
             settled += 1
         if moving := wanted[settled:]:
             start = prefix_length + settled
-            index = torch.tensor(moving, device=self._storage.device)
-            # index_select copies first, so overlapping source and destination are safe.
-            self._storage[..., start : start + len(moving), :] = self._storage.index_select(
-                -2, index
-            )
+            for storage in self._storage:
+                index = torch.tensor(moving, device=storage.device)
+                # index_select copies first, so overlapping source and destination are safe.
+                storage[..., start : start + len(moving), :] = storage.index_select(-2, index)
         self._set_length(prefix_length + len(wanted))
+
+
+class LibraryCache(TargetCache):
+    """Keys and values of the library's modules: one tensor [layers, 2, 1, kv_heads, capacity,
+    head_dim].
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        storage = torch.empty(
+            (layers, 2, 1, kv_heads, capacity, head_dim), dtype=dtype, device=device
+        )
+        super().__init__(capacity, storage)
+        self._layers = [_Layer(storage[i, 0], storage[i, 1]) for i in range(layers)]
+        self.library = Cache(layers=[*self._layers])
+
+    @property
+    def length(self) -> int:
+        return self._layers[0].length
 
     def _set_length(self, length: int) -> None:
         for layer in self._layers:

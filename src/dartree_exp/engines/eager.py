@@ -10,7 +10,6 @@ from torch import Tensor
 from dartree_exp.engines.cache import TargetCache
 from dartree_exp.engines.target import Output, Target
 from dartree_exp.interfaces import Accepted, Commit, DraftTree, Forward, Probes, Rows
-from dartree_exp.kernels.tree_mask import tree_mask
 
 
 class EagerEngine:
@@ -53,8 +52,7 @@ class EagerEngine:
             for p in range(probes.tokens.shape[1]):
                 above = positions.gather(1, probes.parents[:, p : p + 1])
                 positions = torch.cat((positions, above + 1), 1)
-        dtype = self._target.dtype
-        masks = [tree_mask(parents[r], past, dtype) for r, past in enumerate(self._start)]
+        masks = [self._target.mask(parents[r], past) for r, past in enumerate(self._start)]
         return Rows(tokens, parents, positions, tuple(masks), nodes=tree.tokens.shape[1])
 
     def forward(self, rows: Rows) -> Forward:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from dartree_exp.engines.cache import (
     TargetCache,
@@ -19,15 +19,13 @@ from dartree_exp.engines.cache import (
     check_rewindable,
     smallest_window,
 )
+from dartree_exp.engines.choose import choose
 from dartree_exp.engines.codec import Codec
+from dartree_exp.engines.forward import Product, Read, TargetForward
+from dartree_exp.engines.spec import ENGINES
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, Qwen3ForCausalLM
-
-Read = tuple[Float[Tensor, "n H"], Float[Tensor, "n features"] | None]
-
-HALF = (torch.bfloat16, torch.float16)
-"""Dtypes in which the order of additions can change the ids."""
 
 
 @dataclass
@@ -54,10 +52,13 @@ class Target:
         tokenizer: Codec,
         eos_ids: Sequence[int],
         weights_sha256: Callable[[], str],
+        engine: str | None = "eager",
     ) -> None:
-        """weights_sha256: called at most once, when the digest is needed.
+        """weights_sha256: called at most once, when the digest is needed. engine: whose forward
+        computes the model, and may take over its weights; None: the fastest.
 
-        Raises UnsupportedTargetError for a model whose cache cannot be rewound exactly.
+        Raises UnsupportedTargetError for a model whose cache cannot be rewound exactly, UserError
+        for an engine that does not compute it.
         """
         config = model.config
         check_rewindable(config)
@@ -70,16 +71,11 @@ class Target:
         self.max_positions = int(config.max_position_embeddings)
         self.window = smallest_window(config)
         self._model = model.eval().requires_grad_(False)
-        self._backbone = model.model
-        self._head = model.lm_head
+        self._embed = model.model.embed_tokens.weight
+        self._lm_head = model.lm_head.weight
         self._weights_sha256 = weights_sha256
-        self._kv_heads = int(config.num_key_value_heads or config.num_attention_heads)
-        self._head_dim = int(
-            getattr(config, "head_dim", None) or self.hidden_size // config.num_attention_heads
-        )
-        self._tapped: dict[int, Tensor] | None = None
-        self._hooked: set[int] = set()
-        self._row_invariant = False
+        self.engine = choose(engine, model)
+        self.forward: TargetForward = ENGINES[self.engine].load_forward()(model)
 
     @property
     def row_invariant(self) -> bool:
@@ -89,14 +85,11 @@ class Target:
         alone, in a prompt and in any tree. Otherwise the library's fused attention is used, which
         is faster, but rows differ by rounding.
         """
-        return self._row_invariant
+        return self.forward.row_invariant
 
     @row_invariant.setter
     def row_invariant(self, on: bool) -> None:
-        from dartree_exp.engines.attention import ROW_INVARIANT
-
-        self._model.set_attn_implementation(ROW_INVARIANT if on else "sdpa")
-        self._row_invariant = on
+        self.forward.row_invariant = on
 
     @property
     def dtype(self) -> torch.dtype:
@@ -109,19 +102,22 @@ class Target:
     @property
     def embed_weight(self) -> Float[Tensor, "V H"]:
         """Input embedding; the same tensor as `lm_head_weight` if the two are tied."""
-        return self._backbone.embed_tokens.weight
+        return self._embed
 
     @property
     def lm_head_weight(self) -> Float[Tensor, "V H"]:
         """Output projection."""
-        return self._head.weight
+        return self._lm_head
 
-    def products(self) -> list[nn.Linear]:
-        """One linear layer of each weight shape in the model, including the head."""
-        shapes = {
-            tuple(m.weight.shape): m for m in self._model.modules() if isinstance(m, nn.Linear)
-        }
-        return list(shapes.values())
+    def products(self) -> list[Product]:
+        """One product with each weight shape of the model, including the head."""
+        return self.forward.products()
+
+    def mask(self, parents: Int64[Tensor, " n"], past: int) -> Tensor:
+        """What the rows of a tree see, for `verify`. parents: of each row, -1 at the root. past:
+        rows in the cache.
+        """
+        return self.forward.mask(parents, past)
 
     @cached_property
     def weights_sha256(self) -> str:
@@ -139,14 +135,9 @@ class Target:
                 f"{self.name}: sliding window of {self.window} rows, {capacity} are needed; such a "
                 "cache cannot be rewound exactly"
             )
-        return TargetCache(
-            layers=self.num_layers,
-            kv_heads=self._kv_heads,
-            head_dim=self._head_dim,
-            capacity=capacity + self._row_invariant,  # a row for the duplicate in `_run`
-            dtype=self.dtype,
-            device=self.device,
-        )
+        if capacity < 1:
+            raise ValueError(f"cache capacity must be at least 1, got {capacity}")
+        return self.forward.cache(capacity)
 
     @torch.no_grad()
     def prefill(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int] = ()) -> Output:
@@ -157,20 +148,17 @@ class Target:
         if not len(ids):
             raise ValueError("prefill needs at least one token id")
         hidden, features = self._read(ids, cache, taps)
-        return Output(self._logits(hidden[-1:]), features, hidden)
+        return Output(self.forward.logits(hidden[-1:]), features, hidden)
 
     @torch.no_grad()
     def score(self, ids: Sequence[int], cache: TargetCache) -> Float[Tensor, "n V"]:
         """Read `ids` causally after the cached rows; logits of every row."""
-        return self._logits(self._read(ids, cache, ())[0])
+        return self.forward.logits(self._read(ids, cache, ())[0])
 
     @torch.no_grad()
     def step(self, token: int, cache: TargetCache) -> Float[Tensor, " V"]:
         """Logits after one more token: a plain autoregressive step."""
-        tokens = torch.tensor([[token]], dtype=torch.int64, device=self.device)
-        positions = torch.tensor([[cache.length]], dtype=torch.int64, device=self.device)
-        hidden, _ = self._run(tokens, positions, None, cache, ())
-        return self._logits(hidden)[0]
+        return self.forward.logits(self._read([token], cache, ())[0])[0]
 
     @torch.no_grad()
     def verify(
@@ -183,99 +171,31 @@ class Target:
     ) -> Output:
         """Read a tree of n tokens in one pass; all n rows enter the cache.
 
-        position_ids: the root's position + depth. mask: additive float [1, 1, n, cache.length + n]
-        in the model's dtype, 0 where visible, finfo.min where hidden. Raises ValueError for a mask
-        of the wrong shape or dtype (a boolean mask is silently wrong under eager attention).
+        position_ids: the root's position + depth. mask: of `mask`, for these rows and this cache.
+        Raises ValueError for a mask of the wrong shape or dtype.
         """
-        n = tokens.shape[0]
-        expected = (1, 1, n, cache.length + n)
-        if mask.dtype != self.dtype or tuple(mask.shape) != expected:
-            raise ValueError(
-                f"tree mask must be additive {self.dtype} of shape {expected}, got {mask.dtype} "
-                f"{tuple(mask.shape)}"
-            )
-        hidden, features = self._run(tokens[None], position_ids, mask, cache, taps)
-        return Output(self._logits(hidden), features, hidden)
-
-    def _logits(self, hidden: Float[Tensor, "n H"]) -> Float[Tensor, "n V"]:
-        """Logits; with `row_invariant`, the product is computed over at least two rows."""
-        if self._row_invariant and hidden.shape[0] == 1:
-            return self._head(hidden.expand(2, -1))[:1]
-        return self._head(hidden)
+        hidden, features = self._hidden(tokens, position_ids[0], mask, cache, taps)
+        return Output(self.forward.logits(hidden), features, hidden)
 
     def _read(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int]) -> Read:
-        """`_run` of ids after the cached rows, with a causal mask."""
+        """Ids after the cached rows, causally."""
         start = cache.length
-        tokens = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
-        positions = torch.arange(start, start + len(ids), device=self.device)[None]
-        return self._run(tokens, positions, None, cache, taps)
+        tokens = torch.tensor(list(ids), dtype=torch.int64, device=self.device)
+        positions = torch.arange(start, start + len(ids), device=self.device)
+        return self._hidden(tokens, positions, None, cache, taps)
 
-    def _run(
+    def _hidden(
         self,
-        tokens: Int64[Tensor, "1 n"],
-        positions: Int64[Tensor, "1 n"],
-        mask: Float[Tensor, "1 1 n keys"] | None,
+        tokens: Int64[Tensor, " n"],
+        positions: Int64[Tensor, " n"],
+        mask: Tensor | None,
         cache: TargetCache,
         taps: Sequence[int],
     ) -> Read:
-        """Backbone forward: final-normed hidden states, tapped features or None."""
-        if not (self._row_invariant and tokens.shape[1] == 1):
-            return self._forward(tokens, positions, mask, cache, taps)
-        # The library computes a product over one row differently from one over several. So the row
-        # is duplicated: it does not see its duplicate, which is then removed from the cache.
-        length = cache.length
-        hidden, features = self._forward(
-            tokens.expand(1, 2), positions.expand(1, 2), None, cache, taps
-        )
-        cache.keep(length + 1)
-        return hidden[:1], None if features is None else features[:1]
-
-    def _forward(
-        self,
-        tokens: Int64[Tensor, "1 n"],
-        positions: Int64[Tensor, "1 n"],
-        mask: Float[Tensor, "1 1 n keys"] | None,
-        cache: TargetCache,
-        taps: Sequence[int],
-    ) -> Read:
-        self._hook(taps)
-        self._tapped = {} if taps else None
-        try:
-            output = self._backbone(
-                input_ids=tokens,
-                attention_mask=mask,
-                position_ids=positions,
-                use_cache=True,
-                cache=cache.library,
-            )
-            features = (
-                torch.cat([self._tapped[i] for i in taps], dim=-1)
-                if self._tapped is not None
-                else None
-            )
-        finally:
-            self._tapped = None
-        return output.last_hidden_state[0], features
-
-    def _hook(self, taps: Sequence[int]) -> None:
-        """Install forward hooks on decoder layers (-1: the embedding) that have none yet. Raises
-        ValueError for a layer that does not exist.
-        """
         for layer in taps:
-            if layer in self._hooked:
-                continue
             if not -1 <= layer < self.num_layers:
                 raise ValueError(
                     f"layer {layer} cannot be tapped: {self.name} has layers "
                     f"0..{self.num_layers - 1} (-1: the embedding)"
                 )
-            module = self._backbone.embed_tokens if layer == -1 else self._backbone.layers[layer]
-            module.register_forward_hook(self._reader(layer))
-            self._hooked.add(layer)
-
-    def _reader(self, layer: int) -> Callable[..., None]:
-        def read(module: nn.Module, arguments: object, output: Tensor | tuple[Tensor, ...]) -> None:
-            if self._tapped is not None:
-                self._tapped[layer] = (output if isinstance(output, Tensor) else output[0])[0]
-
-        return read
+        return self.forward.hidden(tokens, positions, mask, cache, taps)

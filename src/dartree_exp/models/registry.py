@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
-from dartree_exp.engines.target import HALF, Target
+from dartree_exp.engines.forward import HALF
+from dartree_exp.engines.target import Target
 from dartree_exp.errors import UserError
 from dartree_exp.models.codec import ChatCodec
 from dartree_exp.models.digests import digest_of_files
@@ -54,6 +55,7 @@ class EngineSettings(Protocol):
     device: str
     threads: int | None
     attention: str
+    name: str | None
 
 
 def load_target(model: ModelSettings, engine: EngineSettings) -> Target:
@@ -67,19 +69,21 @@ def load_target(model: ModelSettings, engine: EngineSettings) -> Target:
     torch.set_num_threads(ALL_THREADS if engine.threads is None else engine.threads)
     device = resolve_device(engine.device)
     dtype = resolve_dtype(engine.dtype, device)
-    target = _load(model, dtype, device)
+    target = _load(model, dtype, device, engine.name)
     target.row_invariant = engine.attention == "row_invariant" or (
         engine.attention == "auto" and dtype in HALF and device.type == "cpu"
     )
     return target
 
 
-def _load(model: ModelSettings, dtype: torch.dtype, device: torch.device) -> Target:
+def _load(
+    model: ModelSettings, dtype: torch.dtype, device: torch.device, engine: str | None
+) -> Target:
     if model.path is not None:
         folder = folder_or_snapshot("model.path", model.path, _HUB_FILES)
-        return load_folder(folder, model.name, dtype, device)
+        return load_folder(folder, model.name, dtype, device, engine)
     if model.name == TOY:
-        return toy_target(model.family or "llama", dtype, model.seed, device=device)
+        return toy_target(model.family or "llama", dtype, model.seed, device=device, engine=engine)
 
     from dartree_exp.models import fetch
 
@@ -89,10 +93,16 @@ def _load(model: ModelSettings, dtype: torch.dtype, device: torch.device) -> Tar
             f"model.name={model.name}: not an embedded target ({known}); set model.path=<folder "
             "or hub name>"
         )
-    return load_folder(fetch.ensure(model.name), model.name, dtype, device)
+    return load_folder(fetch.ensure(model.name), model.name, dtype, device, engine)
 
 
-def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.device) -> Target:
+def load_folder(
+    folder: Path,
+    name: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    engine: str | None = "eager",
+) -> Target:
     """Load a Hugging Face folder (config.json, *.safetensors, tokenizer with a chat template).
 
     The small files are checked before the weights are read. Raises UserError as `load_target` does.
@@ -111,6 +121,7 @@ def load_folder(folder: Path, name: str, dtype: torch.dtype, device: torch.devic
         tokenizer=codec,
         eos_ids=eos_ids,
         weights_sha256=lambda: weights_digest(folder),
+        engine=engine,
     )
 
 

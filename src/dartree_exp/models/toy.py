@@ -29,6 +29,7 @@ def toy_target(
     eos_ids: tuple[int, ...] = EOS_IDS,
     max_positions: int = 2048,
     device: torch.device | str = "cpu",
+    engine: str | None = "eager",
     **overrides: Any,
 ) -> Target:
     """A random Llama or Qwen3 (hidden 32, 4 query and 2 key-value heads of 8) whose greedy text
@@ -68,12 +69,14 @@ def toy_target(
     model = make_model(config)
     _fill(model, seed)
     model = model.to(device, dtype)
+    digest = _digest(model)
     return Target(
         model,
         name=f"toy-{family}",
         tokenizer=ToyCodec(vocab_size, RESERVED_IDS),
         eos_ids=eos_ids,
-        weights_sha256=lambda: _digest(model),
+        weights_sha256=lambda: digest,
+        engine=engine,
     )
 
 

@@ -58,6 +58,7 @@ def describe_environment(
     device: str,
     dtype: str,
     threads: int,
+    engine: str | None = None,
     device_details: dict[str, Any] | None = None,
     weights: dict[str, str] | None = None,
     machine: dict[str, Any] | None = None,
@@ -70,6 +71,7 @@ def describe_environment(
         device: as used, "cpu" or "cuda:0".
         dtype: as used (`auto` resolved).
         threads: as used.
+        engine: whose forward computed the target.
         device_details: of an accelerator: name, driver, attention kernel.
         weights: sha256 of each weights file, by role ("target", "drafter").
         machine: results of a small benchmark of this machine, with units in the keys.
@@ -84,6 +86,7 @@ def describe_environment(
         "device_details": device_details or {},
         "dtype": dtype,
         "threads": threads,
+        "engine": engine,
         "cpu": cpu_description(),
         "load": {"start": load_average(), "cores": os.cpu_count() or 1},
         "platform": platform.platform(),

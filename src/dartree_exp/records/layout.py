@@ -56,6 +56,7 @@ _ENVIRONMENT: Mapping[str, Any] = {
         "device": str,
         "dtype": str,
         "threads": int,
+        "engine": str | None,
         "command": str,
         "cpu": dict[str, Any],
         "device_details": dict[str, Any],

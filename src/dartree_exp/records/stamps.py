@@ -18,6 +18,7 @@ _LASTING = (
         "device_details",
         "dtype",
         "threads",
+        "engine",
         "cpu",
         "platform",
         "host",

@@ -49,6 +49,7 @@ def environment(target: Target, method: Method, machine: Machine) -> dict[str, A
         device=str(target.device),
         dtype=str(target.dtype).removeprefix("torch."),
         threads=machine.threads,
+        engine=target.engine,
         device_details={} if name is None else {"name": name},
         weights={role: digest for role, digest in weights.items() if digest is not None},
         machine=machine.record(),

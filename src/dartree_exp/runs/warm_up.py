@@ -14,7 +14,8 @@ import torch
 from dartree_exp.assemble import make_sampler
 from dartree_exp.config.schema import Config
 from dartree_exp.decode import Method, autoregress, speculate
-from dartree_exp.engines.target import HALF, Target
+from dartree_exp.engines.forward import HALF
+from dartree_exp.engines.target import Target
 from dartree_exp.errors import RunError
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.runs.costs import round_costs

@@ -32,6 +32,7 @@ def load(model: ModelConfig, threads: int) -> Target:
     from dartree_exp.models.registry import load_target
 
     fixed = ["engine.device=cpu", "engine.dtype=fp32", "engine.attention=library"]
+    fixed.append("engine=eager")  # batches of sequences are read by the library's modules
     return load_target(model, compose([*fixed, f"engine.threads={threads}"]).engine)
 
 

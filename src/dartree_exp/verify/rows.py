@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from dartree_exp.engines.forward import Product
 from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import DraftTree
-from dartree_exp.trees.masks import position_ids, tree_mask
+from dartree_exp.trees.masks import position_ids
 from dartree_exp.verify.finite import check_finite
 
 STEPS = 8  # decoded tokens compared by the self-test
@@ -28,7 +29,8 @@ def self_test(target: Target, ids: Sequence[int], rows: int) -> bool:
     attention. ids: any short prompt.
     """
     counts = row_counts(rows)
-    return all(same_products(layer, counts) for layer in target.products()) and all(
+    like = target.lm_head_weight
+    return all(same_products(product, counts, like) for product in target.products()) and all(
         row_difference(target, ids, n, STEPS) == 0
         for n in {counts[-1], (counts[-1] + 1) // 2}
         if n > 1
@@ -44,20 +46,17 @@ def row_counts(rows: int) -> list[int]:
     return sorted(n for n in {*range(2, 66), *tiles, rows} if n <= rows)
 
 
-def same_products(layer: nn.Linear, counts: list[int]) -> bool:
-    """Whether the linear `layer` gives each row the same bits for every row count in `counts`."""
-    weight = layer.weight
+def same_products(product: Product, counts: list[int], like: Tensor) -> bool:
+    """Whether `product` gives each row the same bits for every row count in `counts`. like: a
+    tensor of the model's dtype and device.
+    """
     draws = torch.Generator().manual_seed(0)
-    x = (
-        torch.randn(1, counts[-1], weight.shape[1], generator=draws)
-        .to(weight.dtype)
-        .to(weight.device)
-    )
-    whole = layer(x)
-    if not all(torch.equal(layer(x[:, :n]), whole[:, :n]) for n in counts):
+    x = torch.randn(counts[-1], product.columns, generator=draws).to(like)
+    whole = product.of(x)
+    if not all(torch.equal(product.of(x[:n]), whole[:n]) for n in counts):
         return False
     # The last rows too, to test a row at another position of a tile.
-    return all(torch.equal(layer(x[:, -n:]), whole[:, -n:]) for n in {2, 3, counts[-1] // 2 + 1})
+    return all(torch.equal(product.of(x[-n:]), whole[-n:]) for n in {2, 3, counts[-1] // 2 + 1})
 
 
 @torch.inference_mode()
@@ -80,7 +79,7 @@ def row_difference(
         token = int(alone[-1].argmax())
     cache.keep(len(ids))
     tree, places = path_tree(path, rows, target.vocab_size, target.device)
-    mask = tree_mask(tree, len(ids), target.dtype)
+    mask = target.mask(tree.parents, len(ids))
     together = target.verify(tree.tokens, position_ids(tree, len(ids)), mask, cache).logits[places]
     check_finite(together, "target", "warm-up")
     return float((together.double() - torch.stack(alone).double()).abs().max())

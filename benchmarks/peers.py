@@ -202,11 +202,14 @@ def show(record: dict[str, Any]) -> None:
         "; whole calls, prefill included\n"
     )
     head = [f"over {base}" if group == "all" else group for group in groups]
-    print(f"{'':34} {'tokens/s':>20} " + " ".join(f"{name:>20}" for name in head) + "   same ids")
+    width = max(len(peer["title"]) for peer in peers.values())
+    print(
+        f"{'':{width}} {'tokens/s':>20} " + " ".join(f"{name:>20}" for name in head) + "   same ids"
+    )
     for peer in peers.values():
         cells = [cell(peer["tokens_per_second"], 1), *(cell(peer["ratio"][g]) for g in groups)]
         same = len(peer["tokens"]) - len(peer["differences"])
-        print(f"{peer['title']:34} " + " ".join(f"{text:>20}" for text in cells), end="")
+        print(f"{peer['title']:{width}} " + " ".join(f"{text:>20}" for text in cells), end="")
         print(f"   {same} of {len(peer['tokens'])}")
     for peer in peers.values():
         for part in peer["differences"]:

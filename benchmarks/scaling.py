@@ -29,7 +29,7 @@ from dartree_exp.metrics.clock import STAGES
 from dartree_exp.runs.arms import Arms
 
 AXES = (
-    "tree.budget=4,8,16,32,64",
+    "tree.budget=4,8,16,32,64,auto",
     "tree.width=4,8,12,16",
     "tree.depth=4,8,16",
     "tree.candidates=16,32,64,128",

@@ -103,10 +103,11 @@ def test_forward_measures_every_engine_attention_and_row_count(measure):
 def test_scaling_decodes_real_rounds_at_every_value(measure):
     record = measure(
         *("scaling", "--limit", "2", "--tokens", "6"),
-        *("--axis", "tree.budget=2,9", "--axis", "context=60,120"),
+        *("--axis", "tree.budget=2,9,auto", "--axis", "context=60,120"),
     )
-    small, large, near, far = record["scaling"]
+    small, large, auto, near, far = record["scaling"]
     assert (small["nodes"], large["nodes"]) == (2, 9)
+    assert 0 <= auto["nodes"] <= 64  # the machine's costs decide
     assert near["context"] >= 60 and far["context"] >= 120
     assert near["nodes"] == far["nodes"] == 64  # the other axes stay at the default
     for row in record["scaling"]:

@@ -16,19 +16,21 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import torch
 from measuring import cell, command, configured, finish, options, quartiles
 
 from dartree_exp.config.schema import Config
+from dartree_exp.engines.forward import Product
+from dartree_exp.engines.packed import PackedForward
 from dartree_exp.engines.spec import ENGINES
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import UserError
 from dartree_exp.models.registry import load_target
 from dartree_exp.records.environment import describe_environment
-from dartree_exp.trees.masks import position_ids, tree_mask
+from dartree_exp.trees.masks import position_ids
 from dartree_exp.verify.rows import path_tree
 
 ATTENTIONS = ("library", "row_invariant")
@@ -40,7 +42,7 @@ def forward(target: Target, context: int, rows: int) -> Callable[[], object]:
     cache = target.new_cache(context + rows)
     target.prefill([i % target.vocab_size for i in range(context)], cache)
     tree, _ = path_tree(list(range(min(rows, PATH))), rows, target.vocab_size, target.device)
-    positions, mask = position_ids(tree, context), tree_mask(tree, context, target.dtype)
+    positions, mask = position_ids(tree, context), target.mask(tree.parents, context)
 
     def run() -> None:
         if rows == 1:
@@ -52,17 +54,27 @@ def forward(target: Target, context: int, rows: int) -> Callable[[], object]:
     return run
 
 
+def linear_layers(target: Target) -> list[Product]:
+    """All linear layers and the head, as the target's engine computes them."""
+    forward = target.forward
+    if isinstance(forward, PackedForward):
+        layers = [(p.qkv, p.out, p.gate_up, p.down) for p in forward._layers]
+        return [*chain.from_iterable(layers), forward._head]
+    modules = [m for m in target._model.modules() if isinstance(m, torch.nn.Linear)]
+    return [Product(module.in_features, module) for module in modules]
+
+
 def products(target: Target, rows: int) -> Callable[[], object]:
     """One pass of `rows` rows through all linear layers and the head."""
-    layers = [m for m in target._model.modules() if isinstance(m, torch.nn.Linear)]
+    layers = linear_layers(target)
     inputs = {
         width: torch.randn(rows, width, device=target.device).to(target.dtype)
-        for width in {layer.in_features for layer in layers}
+        for width in {layer.columns for layer in layers}
     }
 
     def run() -> None:
         for layer in layers:
-            layer(inputs[layer.in_features])
+            layer.of(inputs[layer.columns])
 
     return run
 

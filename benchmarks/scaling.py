@@ -79,7 +79,7 @@ def points(arguments: Namespace, arms: Arms) -> Iterator[Point]:
                 yield Point(key, value, arms)
                 continue
             config = configured(arguments, FIXED, last=f"{key}={value}")
-            parts = config.verify.name, config.engine.name
+            parts = config.verify.name, arms.target.engine
             method = make_method(config.tree, config.budget, arms.method.drafter, *parts)
             method = replace(method, cost=arms.method.cost, overhead=arms.method.overhead)
             yield Point(key, value, replace(arms, config=config, method=method))

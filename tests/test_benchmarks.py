@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from dartree_exp.models.toy import toy_target
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 TOY = ["model=toy", "--dtype", "fp32", "--threads", "1"]
 ALL_PEERS = ["generate", "lookup", "assisted", "ar", "method", "adapter"]
@@ -92,12 +94,24 @@ def test_a_mistake_is_one_line(measure, monkeypatch, capsys, words, message):
 def test_forward_measures_every_engine_attention_and_row_count(measure):
     record = measure("forward", "--rows", "1,5", "--contexts", "9", "--repeats", "2")
     found = {(r["engine"], r["attention"], r["context"], r["rows"]) for r in record["forward"]}
-    assert {key[1:] for key in found if key[0] == "eager"} == {
-        (attention, 9, rows) for attention in ("library", "row_invariant") for rows in (1, 5)
+    assert found == {
+        (engine, attention, 9, rows)
+        for engine in ("eager", "packed")
+        for attention in ("library", "row_invariant")
+        for rows in (1, 5)
     }
     for row in record["forward"]:
         assert row["ratio"]["low"] <= row["ratio"]["value"] <= row["ratio"]["high"]
         assert row["products_ms"]["value"] > 0
+
+
+def test_the_products_are_those_of_all_weights(measure, monkeypatch):
+    forward = import_module("forward")
+    for engine in ("eager", "packed"):
+        target = toy_target(layers=2, engine=engine)
+        rows = [layer.of(torch.ones(1, layer.columns)) for layer in forward.linear_layers(target)]
+        # 4 query and 2 + 2 key-value heads of 8, output, gate, up and down in each layer; the head
+        assert sum(row.shape[-1] for row in rows) == 2 * (64 + 32 + 64 + 64 + 32) + 64
 
 
 def test_scaling_decodes_real_rounds_at_every_value(measure):

@@ -83,6 +83,15 @@ def test_a_calibration_that_no_budget_reads_does_not_count(settings, tmp_path):
     assert input_digests(config) == before and "calibration" not in before
 
 
+def test_a_budget_that_reads_chances_depends_on_the_calibration_of_edges(settings, tmp_path):
+    config = compose([*settings, "budget=cost_aware"])
+    before = input_digests(config)["calibration"]
+    (tmp_path / "head" / "calibration.json").write_text("{}")
+    assert input_digests(config)["calibration"] == before
+    (tmp_path / "head" / "edges.json").write_text("{}")
+    assert input_digests(config)["calibration"] != before
+
+
 def test_plain_decoding_depends_on_no_drafter(settings):
     assert set(input_digests(compose([*settings, "method=ar"]))) == {
         "target",

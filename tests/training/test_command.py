@@ -21,6 +21,7 @@ WRITERS = {
     "capture": ["--data", "d", "--out"],
     "export": ["--run", "r", "--data", "d", "--out"],
     "validate": ["--drafter", "d", "--features", "f", "--out"],
+    "edges": ["--drafter", "d", "--data", "d", "--out"],
     "tau": ["--drafter", "d", "--data", "d", "--out"],
     "card": ["--drafter", "d", "--out"],
     "calibrate": ["--drafter", "d", "--data", "d", "--out"],

@@ -25,6 +25,10 @@ class EdgeCalibration:
 
     pairs: Mapping[float, Pair] = field(default_factory=dict)
 
+    def record(self) -> dict[str, list[float]] | str:
+        """What environment.json says of it."""
+        return {f"{t:g}": list(self.pairs[t]) for t in sorted(self.pairs)} or "uncalibrated"
+
     def at(self, temperature: float) -> Pair:
         """Linear between the temperatures that were fitted, the nearest one's beyond them."""
         if not self.pairs:

@@ -52,7 +52,7 @@ class CostAwareBudget:
     """
 
     def __init__(self, edges: EdgeCalibration) -> None:
-        self._edges = edges
+        self.edges = edges
         self._past: list[Past] = []
         self._costs = RoundCosts(lambda rows: math.nan, 0.0)
         self._step = math.nan  # seconds of a plain step; NaN: nothing was measured
@@ -77,7 +77,7 @@ class CostAwareBudget:
         self._step = view.cost(1)
         self._costs = RoundCosts(view.cost, view.overhead.total)
         temperatures = view.temperatures or (0.0,) * len(view.start)
-        pairs = [self._edges.at(temperature) for temperature in temperatures]
+        pairs = [self.edges.at(temperature) for temperature in temperatures]
         self._pairs = torch.tensor(pairs, dtype=torch.float64).T.unsqueeze(-1)
 
     def plan(self, view: RoundView, scorer: Scorer) -> Limits:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dartree_exp.budgets.spec import BUDGETS
 from dartree_exp.config.schema import Config
-from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION, reference_in
+from dartree_exp.drafters.dflash.backbone_ref import CALIBRATION, EDGES, reference_in
 from dartree_exp.drafters.dflash.config import read_json
 from dartree_exp.drafters.locate import PACKAGE_SCHEME, locate
 from dartree_exp.errors import UserError
@@ -82,10 +82,11 @@ def _drafter(config: Config) -> list[Path]:
 
 
 def _calibration(config: Config) -> list[Path] | None:
-    folders = _drafter_folders(config)
-    if not folders or not BUDGETS[str(config.budget.name)].confident:
+    folders, policy = _drafter_folders(config), BUDGETS[str(config.budget.name)]
+    names = [CALIBRATION] * policy.confident + [EDGES] * policy.calibrated
+    if not folders or not names:
         return None
-    return [file for file in [folders[-1] / CALIBRATION] if file.exists()]
+    return [file for name in names if (file := folders[-1] / name).exists()]
 
 
 def _prompts(config: Config) -> list[Path] | None:

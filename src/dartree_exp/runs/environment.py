@@ -45,7 +45,9 @@ def environment(target: Target, method: Method, machine: Machine) -> dict[str, A
     """The contents of environment.json for this process."""
     weights = {"target": target.weights_sha256, "drafter": method.drafter.weights_sha256}
     name = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else None
-    return describe_environment(
+    edges = getattr(method.policy, "edges", None)
+    known = {} if edges is None else {"edge_calibration": edges.record()}
+    return known | describe_environment(
         device=str(target.device),
         dtype=str(target.dtype).removeprefix("torch."),
         threads=machine.threads,

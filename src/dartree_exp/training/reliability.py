@@ -81,6 +81,32 @@ def fit_temperatures(logits: Array, accepted: NDArray[np.int64], bins: int = BIN
     return fitted
 
 
+def fit_platt(log_q: Array, happened: Array, steps: int = 50) -> tuple[float, float]:
+    """(a, b) of the likeliest sigmoid(a logit(q) + b) for outcomes [n] of 0 and 1, by Newton's
+    method; a prior worth one edge holds it at (1, 0) where the data say nothing.
+    """
+    x = np.stack([log_q - np.log(-np.expm1(log_q)), np.ones_like(log_q)], axis=1)
+    identity = np.array([1.0, 0.0])
+    theta, prior = identity.copy(), np.eye(2)
+
+    def loss(theta: Array) -> float:
+        z = x @ theta
+        gap = theta - identity
+        return float((np.logaddexp(0, z) - happened * z).sum() + 0.5 * gap @ prior @ gap)
+
+    for _ in range(steps):
+        p = _sigmoid(x @ theta)
+        gradient = x.T @ (p - happened) + prior @ (theta - identity)
+        step = np.linalg.solve(x.T * (p * (1 - p)) @ x + prior, gradient)
+        scale = 1.0
+        while loss(theta - scale * step) > loss(theta) and scale > 1e-6:
+            scale /= 2
+        theta = theta - scale * step
+        if np.abs(scale * step).max() < 1e-9:
+            break
+    return max(float(theta[0]), 1e-3), float(theta[1])
+
+
 def _by_bin(predicted: Array, happened: Array, bins: int) -> tuple[Array, Array, Array]:
     place = np.minimum((predicted * bins).astype(np.int64), bins - 1)
     weights = (np.ones_like(predicted), predicted, happened)

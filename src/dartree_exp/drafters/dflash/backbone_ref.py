@@ -16,7 +16,7 @@ from dartree_exp.drafters.values import CheckpointError, shown
 from dartree_exp.models.digests import remembered_sha256
 from dartree_exp.models.weight_files import WEIGHTS
 
-CALIBRATION = "calibration.json"
+CALIBRATION, EDGES = "calibration.json", "edges.json"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 

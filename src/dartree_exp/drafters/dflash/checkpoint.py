@@ -39,6 +39,7 @@ from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.heads.calibration import read_temperatures
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence
+from dartree_exp.drafters.heads.edges import Pairs, read_edges
 from dartree_exp.drafters.heads.head import Head
 from dartree_exp.drafters.tensor_files import (
     RESTRICTION,
@@ -67,6 +68,7 @@ class Checkpoint:
     weight_files: tuple[Path, ...]
     confidence: ConfidenceHead | None = None
     tables: dict[str, Tensor] = field(default_factory=dict)
+    edges: Pairs = field(default_factory=dict)
 
 
 def load_drafter(
@@ -100,6 +102,7 @@ def load_drafter(
             stored.weight_files,
             stored.confidence,
         )
+        drafter.edge_pairs = stored.edges
         check_tables(stored.tables, {EMBED: target.embed_weight, LM_HEAD: target.lm_head_weight})
         return drafter
     except CheckpointError as error:
@@ -141,10 +144,10 @@ def read_checkpoint(
     confidence = bind_confidence(parts.confidence, parts.head)
     if confidence is not None:
         confidence.temperatures = read_temperatures(folder, config.num_drafts)
-    if not use_head:
-        return Checkpoint(config, parts.backbone, None, vocab_ids, tuple(files), None, tables)
+    head, confidence = (parts.head, confidence) if use_head else (None, None)
+    edges = read_edges(folder)
     return Checkpoint(
-        config, parts.backbone, parts.head, vocab_ids, tuple(files), confidence, tables
+        config, parts.backbone, head, vocab_ids, tuple(files), confidence, tables, edges
     )
 
 

@@ -15,6 +15,7 @@ from dartree_exp.drafters.dflash.fit import check_fit
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.packed import PackedBackbone
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.edges import Pairs
 from dartree_exp.drafters.heads.head import Head
 from dartree_exp.interfaces import Block
 from dartree_exp.kernels.packed_linear import packed_linear
@@ -60,6 +61,7 @@ class DFlashDrafter(BlockDrafter):
             None if head is None else head.bind(target.embed_weight, self.vocab_ids)
         )
         self.confidence = confidence
+        self.edge_pairs: Pairs = {}
         self._embed = target.embed_weight
         self._block = self._embed[[config.mask_token_id] * config.block_size].to(
             backbone.fc.weight.dtype

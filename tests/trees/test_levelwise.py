@@ -181,9 +181,10 @@ def test_children_in_corrected_order():
 
 def operations(builder, depths: int, candidates: int, budget: int) -> int:
     made = scorer("conditional", 1, depths, 40, candidates=candidates)
-    builder.build(made, Limits(depths, budget))  # what is made once and kept does not count
+    # What is made once and kept does not count. On a CPU, a pruned tree's build stops early.
+    builder.supertree(made, Limits(depths, budget))
     with Operations() as seen:
-        builder.build(made, Limits(depths, budget))
+        builder.supertree(made, Limits(depths, budget))
     return seen.count.total()
 
 
@@ -239,7 +240,7 @@ def test_tied_scores_cost_no_second_growth(builder):
                 )
             made.rows = rows
             assert torch.equal(builder.build(made, Limits(5, 10)).tokens, tree.tokens)
-    assert sorted(calls) == [(seed, depth) for seed in range(6) for depth in range(1, 6)]
+    assert len(calls) == len(set(calls)) and {(seed, 1) for seed in range(6)} <= set(calls)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from tree_support import ALL, paths, scorer
+from tree_support import ALL, drafter, paths, scorer
 
-from dartree_exp.interfaces import DraftTree, Limits
+from dartree_exp.interfaces import Block, DraftTree, Limits
 from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.levelwise import PrunedBuilder
-from dartree_exp.trees.prune import best_nodes, leading, subtree
+from dartree_exp.trees.prune import Bound, best_nodes, leading, subtree
+from dartree_exp.trees.scorer import make_scorer
 
 
 def chain_of_certainty(length: int):
@@ -78,3 +79,31 @@ def test_padding_of_a_smaller_tree_is_never_kept():
     kept[0, 2] = False
     cut = leading(both, kept).validate(3)
     assert [cut.one(r).num_nodes for r in (0, 1)] == [2, 1]
+
+
+@pytest.mark.parametrize("beta", [0.0, -0.3])
+@pytest.mark.parametrize("budget", [1, 3, 8])
+def test_a_bounded_supertree_is_pruned_to_the_same_tree(budget, beta):
+    grown = 0
+    for seed in range(6):
+        for requests in (1, 2):
+            (block, head), (other, _) = drafter(seed, 7, 9), drafter(seed + 50, 7, 9)
+            blocks = Block.stack([block, other][:requests])
+            made = make_scorer("conditional", blocks, head, (0,) * requests, candidates="all")
+            builder, limits = PrunedBuilder(ALL, 6, beta), Limits(7, budget)
+            whole = builder.supertree(made, limits)
+            bounded = builder.build(made, limits)
+            expected = subtree(whole, best_nodes(whole, budget, beta).sort(-1).values)
+            for name in ("tokens", "parents", "depths", "ranks"):
+                assert torch.equal(getattr(bounded, name), getattr(expected, name))
+            torch.testing.assert_close(bounded.scores, expected.scores)
+            assert bounded.supertree_size == whole.num_nodes == 42
+            grown += bounded.supertree.num_nodes < whole.num_nodes
+    assert grown == (12 if budget == 1 else grown)
+
+
+def test_the_bound_counts_nodes_that_can_have_kept_descendants():
+    bound = Bound(3, -0.5)
+    assert bound.open(torch.tensor([[-0.1, -2.0]]), 1) == 2  # fewer than three so far
+    assert bound.open(torch.tensor([[-0.1, -1.4, -3.0]]), 2) == 2  # third best: -2.4; -4.0 is out
+    assert bound.open(torch.tensor([[-1.0, -2.0]]), 3) == 0  # -2.5 is below the third best

@@ -46,7 +46,8 @@ def check_verification_tree(tree, tensors, scores, root_position: int) -> None:
     assert torch.equal(tree.tokens[1:], tensors["tree.tokens"])
     assert torch.equal(tree.parents, tensors["tree.parents"])
     assert torch.equal(tree.depths[1:], tensors["tree.depths"])
-    assert torch.equal(tree.scores[1:], scores[tensors["kept_indices"]])
+    # Products of fewer rows round differently, and a built tree grows only where needed.
+    torch.testing.assert_close(tree.scores[1:], scores[tensors["kept_indices"]])
     assert torch.equal(visibility(tree.parents), tensors["tree.visibility"])
     assert torch.equal(position_ids(tree, root_position)[0], tensors["tree.position_ids"])
 

@@ -28,9 +28,11 @@ class DraftTree:
     scores: Float[Tensor, "*R n"]  # log-probability of the path under the drafter; 0 at the root
     # index of the token among its depth's candidates; -1 at the root
     ranks: Int64[Tensor, "*R n"] | None
-    supertree_size: int  # non-root nodes the builder kept before pruning; N if nothing is pruned
+    # non-root nodes before pruning, also those not grown because no descendant of theirs could be
+    # kept; N if nothing is pruned
+    supertree_size: int
     levels: int | None = None  # upper bound of the depths, known on the host; None: N
-    supertree: DraftTree | None = None  # the tree before pruning, for the record
+    supertree: DraftTree | None = None  # what was grown before pruning, for the record
     kept: Int64[Tensor, "*R n"] | None = None  # indices of these nodes in the supertree
     size: Int64[Tensor, "*R"] | None = None  # nodes, root included; None: 1+N, no padding
     proposal: str = "best"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heappush, heappushpop
 
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces import DraftTree
@@ -31,6 +32,42 @@ def best_nodes(tree: DraftTree, budget: int, beta: float = 0.0) -> Int64[Tensor,
     keys = torch.add(tree.scores, tree.depths, alpha=beta)
     _, places = stable_topk(keys[..., 1:], min(budget, tree.num_nodes))
     return places + 1
+
+
+class Bound:
+    """Which nodes of a growing tree can still be among its `budget` best by score + beta * depth.
+
+    No key rises along a path for beta <= 0, so a node whose key is below the budget-th best so far
+    is not kept, and nothing below it is: the tree after pruning is the same without its children.
+    Reads the scores on the host.
+    """
+
+    # Far more than the rounding of a key: a node too many is expanded, never one too few.
+    _MARGIN = 1e-5
+
+    def __init__(self, budget: int, beta: float) -> None:
+        self._budget, self._beta = budget, beta
+        self._best: list[list[float]] = []  # per request, a heap of its best keys
+
+    def open(self, scores: Float[Tensor, "*R M"], depth: int) -> int:
+        """Adds the next level, best first; the number of its leading nodes that may have kept
+        descendants, the largest over requests.
+        """
+        rows = scores.reshape(-1, scores.shape[-1]).tolist()
+        self._best = self._best or [[] for _ in rows]
+        return max(self._open(*pair, depth) for pair in zip(rows, self._best, strict=True))
+
+    def _open(self, scores: list[float], best: list[float], depth: int) -> int:
+        keys = [score + self._beta * depth for score in scores]
+        for key in keys:
+            if len(best) < self._budget:
+                heappush(best, key)
+            else:
+                heappushpop(best, key)
+        if len(best) < self._budget:
+            return len(keys)
+        lowest = best[0] - self._MARGIN * (1 + abs(best[0]))
+        return sum(not key < lowest for key in keys)
 
 
 def subtree(tree: DraftTree, kept: Int64[Tensor, "*R B"]) -> DraftTree:

@@ -58,6 +58,7 @@ def test_a_grid_gets_heat_maps_and_a_cross_does_not(tmp_path):
 
     grid = {(w, b): at(w, b) for w in (4, 8, 12) for b in (16, 64)}
     assert {"grid_tau_macro_0", "grid_speedup_0"} <= set(names_of(*grid.values()))
+    assert {"grid_tau_macro_0"} <= set(names_of(*grid.values(), at(8, "auto")))  # no column
     cross = [grid[w, 64] for w in (4, 8, 12)] + [grid[8, 16], at(8, 32)]
     assert not any(name.startswith("grid") for name in names_of(*cross))
 

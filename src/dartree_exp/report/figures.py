@@ -125,7 +125,7 @@ def _grids(group: Group) -> Iterator[Plot]:
         width, budget = (footer.setting(run.config, f"tree.{name}") for name in ("width", "budget"))
         if run.state == "FAILED" or "tree.width" in unread(run.config):
             continue
-        if width is not None and budget is not None:
+        if width is not None and isinstance(budget, int):
             rest = {
                 k: v
                 for k, v in compared(run.config).items()

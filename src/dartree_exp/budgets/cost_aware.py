@@ -32,6 +32,7 @@ class Past:
     rest: Rest = field(default_factory=Rest)
     nodes: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
     levels: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+    expected: float = 1.0  # tokens of this round
 
     def limits(self, most: Limits) -> Limits:
         """Twice what recent rounds verified, so that no large tree is built for a small one."""
@@ -100,11 +101,14 @@ class CostAwareBudget:
             best = best.masked_fill(torch.tensor(resting, device=device), 0)
         kept = places < best.unsqueeze(-1)
         levels = (tree.depths[..., 1:] * kept).amax(-1)
-        sizes, deepest = torch.stack([best, levels]).tolist()
-        for past, nodes, depth in zip(self._past, sizes, deepest, strict=True):
+        expected = tokens.gather(-1, best.unsqueeze(-1)).squeeze(-1)
+        found = torch.stack([best.double(), levels.double(), expected]).tolist()  # one host read
+        sizes = [int(size) for size in found[0]]
+        for past, nodes, depth, hoped in zip(self._past, sizes, *found[1:], strict=True):
+            past.expected = hoped
             if not past.rest.resting:
                 past.nodes.append(nodes)
-                past.levels.append(depth)
+                past.levels.append(int(depth))
         return leading(tree, kept, sizes)
 
     def observe(self, result: RoundResult) -> None:
@@ -115,4 +119,4 @@ class CostAwareBudget:
                 past.rest.rested()
             else:
                 nodes = past.nodes[-1] if result.tree.num_nodes else 0
-                past.rest.drafted(len(path), self._costs.of(nodes) / self._step)
+                past.rest.drafted(past.expected, len(path), self._costs.of(nodes) / self._step)

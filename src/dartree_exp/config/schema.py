@@ -97,12 +97,8 @@ class TreeConfig:
         "depths, else the candidates",
         allowed=NORMALISATIONS,
     )
-    narrow_by_budget: bool = knob(
-        "a budget below K also limits children and width (released DARTree)"
-    )
-    candidates_follow_budget: bool = knob(
-        "K = min(budget, vocabulary), and candidates is not read (DDTree)"
-    )
+    narrow_by_budget: bool = knob("a budget below K also limits children and width (DARTree)")
+    candidates_follow_budget: bool = knob("K = min(budget, V), and candidates is not read (DDTree)")
     draft_sampling: str = knob(
         "drafts at temperature > 0: argmax, or release (as Domino's release: uncorrected depths "
         "are sampled at the target's temperature)",

@@ -187,6 +187,9 @@ def main(words: Sequence[str] | None = None) -> None:
             ],
             "seconds": own.seconds,
             "tokens": [len(ids) for ids in own.ids],
+            "same_as_ar": sum(a == b for a, b in zip(timed["ar"].ids, own.ids, strict=True))
+            if "ar" in timed
+            else None,
         }
     show(record)
     finish(record, arguments.json)
@@ -203,14 +206,14 @@ def show(record: dict[str, Any]) -> None:
     )
     head = [f"over {base}" if group == "all" else group for group in groups]
     width = max(len(peer["title"]) for peer in peers.values())
-    print(
-        f"{'':{width}} {'tokens/s':>20} " + " ".join(f"{name:>20}" for name in head) + "   same ids"
-    )
+    print(f"{'':{width}} {'tokens/s':>20} " + " ".join(f"{name:>20}" for name in head), end="")
+    print("   same ids, as lean AR")
     for peer in peers.values():
         cells = [cell(peer["tokens_per_second"], 1), *(cell(peer["ratio"][g]) for g in groups)]
         same = len(peer["tokens"]) - len(peer["differences"])
         print(f"{peer['title']:{width}} " + " ".join(f"{text:>20}" for text in cells), end="")
-        print(f"   {same} of {len(peer['tokens'])}")
+        as_ar = "" if peer["same_as_ar"] is None else f", {peer['same_as_ar']}"
+        print(f"   {same}{as_ar} of {len(peer['tokens'])}")
     for peer in peers.values():
         for part in peer["differences"]:
             gap = "one text ended" if part["gap"] is None else f"logits {part['gap']:.3g} apart"

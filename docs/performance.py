@@ -140,11 +140,12 @@ def peers(records: Mapping[str, Record]) -> str:
             *(cell(peer["ratio"][group]) for group in ("all", *groups)),
             cell(peer["ratio_to_ar"] or {"value": None, "low": None, "high": None}),
             f"{len(peer['tokens']) - len(peer['differences'])} of {len(peer['tokens'])}",
+            "" if peer["same_as_ar"] is None else f"{peer['same_as_ar']} of {len(peer['tokens'])}",
         ]
         for peer in found.values()
     ]
     base = found[record["base"]]["title"]
-    head = ["", "tokens/s", f"over {base}", *groups, "over lean AR", "same ids"]
+    head = ["", "tokens/s", f"over {base}", *groups, "over lean AR", "same ids", "as lean AR"]
     gaps = [p["gap"] for peer in found.values() for p in peer["differences"]]
     known = [gap for gap in gaps if gap is not None]
     notes = [

@@ -41,6 +41,7 @@ def records():
     peer = {
         **{"title": "generate", "tokens_per_second": estimate(24.5), "ratio_to_ar": None},
         **{"ratio": {"all": estimate(1), "math": estimate(1)}, "tokens": [9, 9]},
+        "same_as_ar": 2,
         "differences": [{"prompt": "mini/0/0", "token": 4, "gap": 0.125}],
     }
     settings = {"prompts": ["mini/0/0", "mini/1/0"], "tokens": 9, "repeats": 2, "temperature": 0.0}
@@ -70,7 +71,7 @@ def test_records_fill_the_tables(records):
     assert "| B = 64, after | 1.00 | 1.00 | 1.00 | 85.00 | 1.00 | 1.00 | 90.0 | 4% |" in page
     assert "| width W = 2 | 1.00 |" in page
     assert "| eager | library | 200 | 17 | 54.0 [53.5, 54.5] | 30.0 [29.5, 30.5] |" in page
-    assert "| generate | 24.5 [24.0, 25.0] |" in page and "| 1 of 2 |" in page
+    assert "| generate | 24.5 [24.0, 25.0] |" in page and "| 1 of 2 | 2 of 2 |" in page
     assert "at most 0.125 apart" in page
     assert "load 9 on 2 cores: times not valid" in page and "old" not in page
     assert page.index("B = 64, after") < page.index("B = auto, after")

@@ -167,8 +167,9 @@ class FoldedAttention:
             self._score(every, folded, keys[layer])
             if among is not None and hidden is not None:
                 among.add_(hidden)
-            scores.sub_(scores.amax(-1, keepdim=True))
-            torch.exp2(scores, out=weights)
+            # The exponential is taken in the dtype of the sums, because its last bit is another one
+            # at the end of a row, where it is not computed by vector instructions.
+            torch.sub(scores, scores.amax(-1, keepdim=True), out=weights).exp2_()
             if single:
                 for (weight, result), value in zip(single, values[layer], strict=True):
                     torch.mm(weight, value, out=result)

@@ -28,7 +28,7 @@ def joint(*layers: nn.Linear) -> Product:
     """One product with the weights of several layers, side by side."""
     weights: list[Tensor] = [layer.weight for layer in layers]
     weight = torch.cat(weights)
-    biases = [layer.bias for layer in layers if layer.bias is not None]
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
     return Product(weight.shape[1], packed_linear(weight, torch.cat(biases) if biases else None))
 
 
@@ -93,7 +93,7 @@ class PackedForward:
         self._norm = Norm(backbone.norm)
         self._head = joint(model.lm_head)
         self._layers = [PackedLayer(layer, self.head_dim) for layer in backbone.layers]
-        self._wide = torch.promote_types(self._embed.dtype, torch.float32)
+        self.wide = torch.promote_types(self._embed.dtype, torch.float32)
         self._row_invariant = False
 
     @staticmethod
@@ -111,14 +111,14 @@ class PackedForward:
     @row_invariant.setter
     def row_invariant(self, on: bool) -> None:
         self._row_invariant = on
-        self._attention.sums = torch.float64 if on else self._wide
+        self._attention.sums = torch.float64 if on else self.wide
 
     def cache(self, capacity: int) -> FoldedCache:
         return self._attention.cache(len(self._layers), capacity)
 
     def mask(self, parents: Int64[Tensor, " n"], past: int) -> Float[Tensor, "n n"]:
         seen = visibility(parents)
-        return torch.zeros_like(seen, dtype=self._wide).masked_fill_(~seen, -torch.inf)
+        return torch.zeros_like(seen, dtype=self.wide).masked_fill_(~seen, -torch.inf)
 
     def products(self) -> list[Product]:
         layer = self._layers[0]
@@ -139,9 +139,9 @@ class PackedForward:
         taps: Sequence[int],
     ) -> Read:
         n = len(tokens)
-        if mask is not None and (mask.dtype != self._wide or tuple(mask.shape) != (n, n)):
+        if mask is not None and (mask.dtype != self.wide or tuple(mask.shape) != (n, n)):
             raise ValueError(
-                f"tree mask must be additive {self._wide} of shape {(n, n)}, got {mask.dtype} "
+                f"tree mask must be additive {self.wide} of shape {(n, n)}, got {mask.dtype} "
                 f"{tuple(mask.shape)}"
             )
         cache.claim(n)
@@ -165,11 +165,14 @@ class PackedForward:
         return normed(x, self._norm)[:n], features
 
     def _turns(self, positions: Int64[Tensor, " n"]) -> Tensor:
-        """Rotations of the positions, complex [n, 1, head_dim / 2]. Angles as in the library."""
-        angles = positions[:, None].float() * self._rotary.inv_freq
-        scale = self._rotary.attention_scaling
-        cos, sin = (angles.cos() * scale).to(self._wide), (angles.sin() * scale).to(self._wide)
-        return torch.complex(cos, sin)[:, None]
+        """Rotations of the positions, complex128 [n, 1, head_dim / 2]. Angles as in the library.
+
+        In double precision, because products of narrower complex numbers round differently with
+        and without vector instructions, so differently at the end of a thread's part.
+        """
+        angles = (positions[:, None].float() * self._rotary.inv_freq).double()
+        turns = torch.polar(torch.full_like(angles, self._rotary.attention_scaling), angles)
+        return turns[:, None]
 
 
 class Split:
@@ -179,10 +182,10 @@ class Split:
         """turns: complex [n, 1, head_dim / 2]."""
         n, heads, kv, dim = len(turns), shape.heads, shape.kv_heads, shape.head_dim
         self._turns = turns
-        self._joint = torch.view_as_real(turns).new_empty(n, heads + 2 * kv, dim)
+        self._joint = torch.empty(n, heads + 2 * kv, dim, dtype=shape.wide, device=turns.device)
         self._flat = self._joint.view(n, -1)
         self._turned = self._joint[:, : heads + kv]
-        self._pairs = self._turned.view(turns.dtype)
+        self._pairs = self._turned.view(shape.wide.to_complex())
         queries, keys, values = self._joint.split([heads, kv, kv], dim=1)
         self._parts = (
             queries.unflatten(1, (kv, -1)).transpose(0, 1),
@@ -220,11 +223,11 @@ class Normed:
 
     def __init__(self, x: Float[Tensor, "n H"]) -> None:
         self._out = x.new_empty(x.shape)
-        self._wide = self._out.to(torch.promote_types(x.dtype, torch.float32))
-        self._scale = self._wide.new_empty(len(x), 1)
+        self.wide = self._out.to(torch.promote_types(x.dtype, torch.float32))
+        self._scale = self.wide.new_empty(len(x), 1)
 
     def __call__(self, x: Float[Tensor, "n H"], norm: Norm) -> Float[Tensor, "n H"]:
-        wide, scale = self._wide, self._scale
+        wide, scale = self.wide, self._scale
         wide.copy_(x)
         torch.linalg.vector_norm(wide, dim=-1, keepdim=True, out=scale)
         torch.addcmul(norm.eps, scale, scale, value=1 / x.shape[-1], out=scale).rsqrt_()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,15 +17,8 @@ from torch import Tensor
 
 _ROWS = 16  # what the layout is chosen for; any number of rows may be multiplied
 
+Linear = Callable[[Float[Tensor, "*rows inner"]], Float[Tensor, "*rows outer"]]
 Linears = Callable[[Float[Tensor, "*rows inner"]], tuple[Float[Tensor, "*rows _"], ...]]
-
-
-class Linear(Protocol):
-    """x -> x @ weight.T + bias. instead: a bias in place of the fixed one."""
-
-    def __call__(
-        self, x: Float[Tensor, "*rows inner"], instead: Float[Tensor, " outer"] | None = None
-    ) -> Float[Tensor, "*rows outer"]: ...
 
 
 def can_pack(weight: Tensor) -> bool:
@@ -51,12 +43,11 @@ def packed_linear(
     """
     weight = weight.detach()
     if not can_pack(weight):
-        return lambda x, instead=None: F.linear(x, weight, bias if instead is None else instead)
+        return lambda x: F.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
-    linear = torch.ops.mkldnn._linear_pointwise.default
 
-    def product(x: Tensor, instead: Tensor | None = None) -> Tensor:
-        y: Tensor = linear(x, packed, bias if instead is None else instead, "none", [], "")
+    def product(x: Tensor) -> Tensor:
+        y: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
         return y
 
     return product

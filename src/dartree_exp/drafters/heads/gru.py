@@ -14,7 +14,6 @@ from dartree_exp.drafters.heads.config import GRUHeadConfig
 from dartree_exp.drafters.heads.head import Codes, Head, Places, Slots, State, Tokens
 from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
 from dartree_exp.interfaces import Block
-from dartree_exp.kernels.packed_linear import Linear, packed_linear
 
 if TYPE_CHECKING:
     from dartree_exp.drafters.heads.confidence import ConfidenceHead
@@ -37,18 +36,14 @@ class PrefixGRU(nn.Module):
         return F.linear(inputs, self.weight_ih_l0)
 
     def step(
-        self,
-        read: Float[Tensor, "N gates"],
-        state: Float[Tensor, "N G"],
-        recur: Linear | None = None,
+        self, read: Float[Tensor, "N gates"], state: Float[Tensor, "N G"]
     ) -> Float[Tensor, "N G"]:
-        """Next state. read: from `read`. recur: the packed product with `weight_hh_l0`."""
+        """Next state. read: from `read`."""
         # Few calls (both sigmoid gates in one, splits, fused multiply-adds): a depth has a dozen
         # rows, so call overhead is half of this function's time on a CPU.
         width = state.shape[-1]
         read_gates, read_new = read.split([2 * width, width], dim=-1)
-        product = recur(state) if recur else F.linear(state, self.weight_hh_l0)
-        gates, new = product.split([2 * width, width], dim=-1)
+        gates, new = F.linear(state, self.weight_hh_l0).split([2 * width, width], dim=-1)
         reset, update = torch.sigmoid(read_gates + gates).chunk(2, dim=-1)
         new = torch.tanh(torch.addcmul(read_new, reset, new))
         return torch.lerp(new, state, update)
@@ -59,6 +54,7 @@ class GRUTables:
     """Per-round tables of the GRU head."""
 
     slots: tuple[Float[Tensor, "*R E"], ...]  # per depth, the slot part of the split projection
+    state_weight: Float[Tensor, "E G"]  # contiguous: the state part
     output: OutputRows
 
 
@@ -96,8 +92,6 @@ class GRUHead(Head):
         self._table: tuple[Tensor, Tensor] | None = None
         self._tabulated: frozenset[int] = frozenset()
         self._drafted: Tensor | None = None  # [Vd, E], output rows of the ids that are drafted
-        self._recur: Linear | None = None  # packed W_hh
-        self._state_part: Linear | None = None  # packed W1s
 
     @classmethod
     def from_config(
@@ -144,32 +138,27 @@ class GRUHead(Head):
                 frozenset(vocab_ids.tolist()),
             )
             self._drafted = self.output[vocab_ids]
-        self._recur = packed_linear(self.prefix_gru.weight_hh_l0)
-        self._state_part = packed_linear(self._w_state)
         return self
 
     def start(self, roots: int | tuple[int, ...]) -> State:
         roots = (roots,) if isinstance(roots, int) else roots
         reads = [self._read_root(root) for root in roots]
-        return self.prefix_gru.step(torch.cat(reads), self._zero_state(len(reads)), self._recur)
+        return self.prefix_gru.step(torch.cat(reads), self._zero_state(len(reads)))
 
     def prepare(self, block: Block, candidate_ids: Int64[Tensor, "*R D K"]) -> GRUTables:
         slots = F.linear(block.hidden.to(self.output.dtype), self._w_slot)
         return GRUTables(
             slots.unbind(-2),
+            self._w_state.contiguous(),
             OutputRows.of(self.output, candidate_ids, self._drafted),
         )
 
     def correction(self, prepared: GRUTables, state: State, depth: int) -> Float[Tensor, "N K"]:
         if depth <= self.pure_draft_prefix_len:
             return state.new_zeros(state.shape[0], prepared.output.count)
-        assert self._state_part is not None, "bind first"
         slot = for_rows(prepared.slots[depth - 1], state.shape[0])
-        if slot.numel() == slot.shape[-1]:
-            code = self._state_part(state, slot.flatten())
-        else:
-            code = self._state_part(state) + slot
-        return prepared.output.product(F.silu(code), depth)
+        code = F.silu(torch.addmm(slot, state, prepared.state_weight.t()))
+        return prepared.output.product(code, depth)
 
     def advance(
         self,
@@ -180,11 +169,10 @@ class GRUHead(Head):
         token: Int64[Tensor, " M"],
     ) -> Float[Tensor, "M S"]:
         if self._table is None:
-            read = self._read(token)
-        else:
-            rows, place = self._table
-            read = rows.index_select(0, place.index_select(0, token))
-        return self.prefix_gru.step(read, state.index_select(0, parent), self._recur)
+            return self.prefix_gru.step(self._read(token), state.index_select(0, parent))
+        rows, place = self._table
+        read = rows.index_select(0, place.index_select(0, token))
+        return self.prefix_gru.step(read, state.index_select(0, parent))
 
     def states(self, token_embeds: Float[Tensor, "n D H"]) -> Float[Tensor, "n D G"]:
         """States of teacher-forced tokens: entry j has read y_0 (the anchor) .. y_j."""

@@ -26,11 +26,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALL = ["decoding.max_new_tokens=8", "engine.dtype=fp32", "engine.threads=1"]
 TRAINING = {
     name: importlib.import_module(f"dartree_exp.training.{name}").main
-    for name in ("generate", "capture", "export", "validate", "tau", "card")
+    for name in ("generate", "capture", "export", "validate", "tau", "card", "edges")
 }
 SMALLER = {
     "generate": ["--cap", "12"],
     "tau": ["--cap", "6"],
+    "edges": ["--cap", "6", "--temperatures", "0"],
 }
 FEW_STEPS = [f"training.{text}" for text in ("steps=3", "vocab=12", "rank=8", "gru_width=8")]
 TRAIN = Program("train", TrainConfig)
@@ -70,7 +71,9 @@ def in_small(program: str, words: list[str], toy: list[str], target: Path) -> li
         return [*words, *toy]
     if name not in TRAINING or name == "card":
         return words
-    place = ["--set", f"model.path={target}"] if name == "tau" else ["--target", str(target)]
+    place = (
+        ["--set", f"model.path={target}"] if name in ("tau", "edges") else ["--target", str(target)]
+    )
     return [*words, *SMALLER.get(name, []), *place]
 
 

@@ -15,7 +15,7 @@ from dartree_exp.metrics.clock import StageClock
 from dartree_exp.records.folder import RunFolder
 from dartree_exp.records.reader import Run
 from dartree_exp.run import run
-from dartree_exp.runs import turns
+from dartree_exp.runs import turns, warm_up
 from dartree_exp.runs.warm_up import choose_threads, settle_rows
 from wide_target import row_invariant_target
 
@@ -138,6 +138,15 @@ def test_a_failed_self_test_puts_the_librarys_attention_back_or_refuses(monkeypa
         match=r"engine.attention=row_invariant: on this machine the bits .* use auto or library",
     ):
         settle_rows(target, required, PROMPT, 7)
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_single_rows_are_computed_twice_only_if_they_must_be(monkeypatch, passes):
+    config = compose([*TOY, "engine.dtype=bf16"])
+    target, _ = load_parts(config)
+    monkeypatch.setattr(warm_up, "self_test", lambda target, *_: passes or target.forward.doubled)
+    assert settle_rows(target, config, PROMPT, 7) and target.row_invariant
+    assert target.forward.doubled is not passes
 
 
 def test_the_proof_counts_equal_ids_in_fp32_and_stands_in_the_summary(tmp_path):

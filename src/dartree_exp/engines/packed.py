@@ -95,6 +95,7 @@ class PackedForward:
         self._layers = [PackedLayer(layer, self.head_dim) for layer in backbone.layers]
         self.wide = torch.promote_types(self._embed.dtype, torch.float32)
         self._row_invariant = False
+        self.doubled = True
 
     @staticmethod
     def refusal(model: LlamaForCausalLM | Qwen3ForCausalLM) -> str | None:
@@ -126,7 +127,7 @@ class PackedForward:
         return [*products, Product(self.head_dim, self._attention.sample_scores)]
 
     def logits(self, hidden: Float[Tensor, "n H"]) -> Float[Tensor, "n V"]:
-        if self._row_invariant and len(hidden) == 1:
+        if self._row_invariant and self.doubled and len(hidden) == 1:
             return self._head.of(hidden.expand(2, -1))[:1]
         return self._head.of(hidden)
 
@@ -147,8 +148,8 @@ class PackedForward:
         cache.claim(n)
         turns = self._turns(positions)
         x = F.embedding(tokens, self._embed)
-        # Products over a single row may add up in another order, so it is computed twice.
-        doubled = self._row_invariant and n == 1
+        # Products over a single row may add up in another order; then it is computed twice.
+        doubled = self._row_invariant and self.doubled and n == 1
         if doubled:
             x = x.expand(2, -1)
         tapped = {-1: x}

@@ -89,13 +89,15 @@ def warm_up(
 
 
 def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -> bool:
-    """Whether the target is row-invariant up to `rows` rows; if not, switches to the library's
-    attention.
+    """Whether the target is row-invariant up to `rows` rows, if need be by computing single rows
+    twice; if not, rows may depend on each other from now on.
     """
     if not target.row_invariant:
         return False
-    if self_test(target, ids, rows):
-        return True
+    for doubled in (False, True):  # first without, because it takes no more time then
+        target.forward.doubled = doubled
+        if self_test(target, ids, rows):
+            return True
     if config.engine.attention == "row_invariant":
         raise RunError(
             f"engine.attention=row_invariant: on this machine the bits of a row of {target.name} "

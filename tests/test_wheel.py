@@ -89,7 +89,7 @@ def test_it_runs_in_an_empty_folder(installed: dict[str, str], tmp_path: Path) -
         "print(dartree_exp.__file__, *k.__path__)"
     )
     assert str(ROOT) not in _python(installed, tmp_path, "-c", where)
-    assert "tree.budget=64" in _python(installed, tmp_path, "-m", "dartree_exp", "--help")
+    assert "tree.budget=auto" in _python(installed, tmp_path, "-m", "dartree_exp", "--help")
     assert "scoring: static" in _python(
         installed, tmp_path, "-m", "dartree_exp", "--cfg", "job", "+method=chain_ddtree"
     )

@@ -38,9 +38,9 @@ def test_refused_points_are_listed_and_nothing_is_started_or_written(
         f"  [1] tree.budget=1 benchmark.path=/no/where: {nowhere}",
         f"  [3] tree.budget=2 benchmark.path=/no/where: {nowhere}",
         "  [4] tree.budget=-1 benchmark.path=null: tree.budget=-1: must be an integer >= 0 and <= "
-        "16384",
+        "16384, or auto",
         "  [5] tree.budget=-1 benchmark.path=/no/where: tree.budget=-1: must be an integer >= 0 "
-        "and <= 16384",
+        "and <= 16384, or auto",
     ]
 
 

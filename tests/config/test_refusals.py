@@ -122,7 +122,6 @@ COMBINATIONS = [
         ["budget=confidence", "no confidence head"],
     ),
     ("budget=fixed", ["tree.budget=auto", "budget=fixed", "a number", "cost_aware, caddtree"]),
-    ("drafter=dspark budget=confidence", ["tree.budget=auto", "budget=confidence", "a number"]),
     ("budget=libraspec", ["budget=libraspec", "tree=pruned", "allowed: tree=chain"]),
     ("budget.costs=[[1,2,3]]", ["budget.costs=[[1, 2, 3]]", "pairs [rows, milliseconds]"]),
     ("budget.costs=[[1,5],[1,6]]", ["budget.costs", "ascending integers >= 1"]),

@@ -86,13 +86,13 @@ def test_forwards_within_the_build_are_draft_time(make_case):
         now = 0
 
     case, ticks = make_case("lm drafter"), Ticks()
-    verify = case.method.drafter.lm.verify
+    step = case.method.drafter.lm.step
 
     def slow(*arguments):
         ticks.now += 1000
-        return verify(*arguments)
+        return step(*arguments)
 
-    case.method.drafter.lm.verify = slow
+    case.method.drafter.lm.step = slow
     clock = StageClock(now=lambda: ticks.now)
     (decoded,) = speculate_all(case.target, case.method, REQUESTS[:1], clock)
     assert decoded.time["draft"] > 0 and decoded.time["build"] == 0

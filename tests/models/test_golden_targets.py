@@ -15,7 +15,7 @@ from dartree_exp.models.registry import check_folder, load_target, load_weights
 from golden_support import MODEL, carried, golden_cases
 
 NAME = "smollm2_135m"
-ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto")
+ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto", name=None)
 
 
 def greedy(target, prompt, count):

@@ -14,7 +14,7 @@ from dartree_exp.models import registry
 from dartree_exp.models.toy import toy_target
 
 CPU = torch.device("cpu")
-ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto")
+ENGINE = SimpleNamespace(device="cpu", dtype="fp32", threads=None, attention="auto", name=None)
 
 
 def load(path):
@@ -45,7 +45,7 @@ def test_a_local_folder_loads(folder):
     ids = target.tokenizer.encode_chat([{"role": "user", "content": "hello"}])
     assert ids == [2, 3, 4]
     assert target.tokenizer.decode([3, 1]) == "hello"
-    reference = toy_target("llama", seed=3)
+    reference = toy_target("llama", seed=3, engine=None)
     same = reference.prefill(ids, reference.new_cache(3)).logits
     assert torch.equal(target.prefill(ids, target.new_cache(3)).logits, same)
 
@@ -195,7 +195,8 @@ def test_names_that_cannot_be_found():
 def test_the_toy_target_by_config():
     model = SimpleNamespace(name="toy", path=None, family="qwen3", seed=2)
     target = registry.load_target(
-        model, SimpleNamespace(device="cpu", dtype="fp64", threads=None, attention="auto")
+        model,
+        SimpleNamespace(device="cpu", dtype="fp64", threads=None, attention="auto", name=None),
     )
     assert (target.name, target.dtype) == ("toy-qwen3", torch.float64)
     assert target.weights_sha256 == toy_target("qwen3", torch.float64, 2).weights_sha256
@@ -206,7 +207,10 @@ def test_threads_are_set():
     try:
         model = SimpleNamespace(name="toy", path=None, family=None, seed=0)
         registry.load_target(
-            model, SimpleNamespace(device="cpu", dtype="fp32", threads=before + 1, attention="auto")
+            model,
+            SimpleNamespace(
+                device="cpu", dtype="fp32", threads=before + 1, attention="auto", name=None
+            ),
         )
         assert torch.get_num_threads() == before + 1
     finally:

@@ -88,7 +88,8 @@ def test_trees_of_the_first_prompts_are_recorded_and_agree_with_the_rounds(
     samples = {s.key: s for s in done.samples}
     for tree in done.trees:
         r = rounds[tree.sample_key, tree.round]
-        assert len(tree.tokens) - 1 == r.supertree_size > r.tree_size == len(tree.verified) - 1
+        # What cannot be kept is not grown, but counts as a part of the supertree.
+        assert r.supertree_size >= len(tree.tokens) - 1 > r.tree_size == len(tree.verified) - 1
         assert [tree.tokens[node] for node in tree.accepted] == [
             r.root,
             *r.accepted_tokens,

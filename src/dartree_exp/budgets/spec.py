@@ -41,6 +41,7 @@ BUDGETS = Parts(
         meaning="a path is cut before the first draft with confidence below the threshold (DSpark)",
         reads=("threshold",),
         confident=True,
+        chooses=True,
     ),
     BudgetSpec(
         name=COST_AWARE,

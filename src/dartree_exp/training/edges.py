@@ -30,6 +30,7 @@ from dartree_exp.training.reliability import (
     fit_platt,
 )
 from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_prompts
+from dartree_exp.trees.spec import SCORERS
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import Config
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
     from dartree_exp.interfaces import DraftTree, RoundResult
 
-SCORERS = ("conditional", "marginal")
+CALIBRATED = tuple(name for name in SCORERS if name != "static")  # which only an ablation uses
 TEMPERATURES = (0.0, 1.0)
 
 
@@ -138,7 +139,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     add_prompt_arguments(parser)
     parser.add_argument(
-        "--scorers", nargs="+", choices=SCORERS, help="scorers to calibrate; none: all that it has"
+        "--scorers",
+        nargs="+",
+        choices=CALIBRATED,
+        help="scorers to calibrate; none: all that it has",
     )
     parser.add_argument(
         "--temperatures",
@@ -166,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
     headless = head_kind(folder) == "none"
     if headless and "conditional" in (args.scorers or ()):
         raise InputError(f"--scorers conditional: {folder} has no correction head")
-    scorers = args.scorers or (["marginal"] if headless else list(SCORERS))
+    scorers = args.scorers or (["marginal"] if headless else list(CALIBRATED))
     samples = held_out_prompts(args)
     torch.set_num_threads(args.threads)
     stored = stored_edges(args.out, folder)

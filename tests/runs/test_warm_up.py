@@ -141,12 +141,12 @@ def test_a_failed_self_test_puts_the_librarys_attention_back_or_refuses(monkeypa
 
 
 @pytest.mark.parametrize("passes", [False, True])
-def test_single_rows_are_computed_twice_only_if_they_must_be(monkeypatch, passes):
+def test_single_rows_are_copied_only_if_they_must_be(monkeypatch, passes):
     config = compose([*TOY, "engine.dtype=bf16"])
     target, _ = load_parts(config)
-    monkeypatch.setattr(warm_up, "self_test", lambda target, *_: passes or target.forward.doubled)
+    monkeypatch.setattr(warm_up, "self_test", lambda target, *_: passes or target.forward.copied)
     assert settle_rows(target, config, PROMPT, 7) and target.row_invariant
-    assert target.forward.doubled is not passes
+    assert target.forward.copied is not passes
 
 
 def test_the_proof_counts_equal_ids_in_fp32_and_stands_in_the_summary(tmp_path):

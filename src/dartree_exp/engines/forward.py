@@ -31,7 +31,7 @@ class TargetForward(Protocol):
     """One request at a time; all tensors on the model's device and, unless said, in its dtype."""
 
     row_invariant: bool  # settable, see `Target.row_invariant`
-    doubled: bool  # whether a single row is computed twice if `row_invariant`; settable
+    copied: bool  # whether a single row is computed among copies if `row_invariant`; settable
 
     def cache(self, capacity: int) -> TargetCache:
         """An empty cache for `capacity` rows, which only this forward can use."""

@@ -34,7 +34,7 @@ class LibraryForward:
         self._tapped: dict[int, Tensor] | None = None
         self._hooked: set[int] = set()
         self._row_invariant = False
-        self.doubled = True
+        self.copied = True
 
     @property
     def row_invariant(self) -> bool:
@@ -66,7 +66,7 @@ class LibraryForward:
         return [Product(shape[1], partial(_rows, layer)) for shape, layer in shapes.items()]
 
     def logits(self, hidden: Float[Tensor, "n H"]) -> Float[Tensor, "n V"]:
-        if self._row_invariant and self.doubled and hidden.shape[0] == 1:
+        if self._row_invariant and self.copied and hidden.shape[0] == 1:
             return self._head(hidden.expand(2, -1))[:1]
         return self._head(hidden)
 
@@ -88,7 +88,7 @@ class LibraryForward:
                 f"tree mask must be additive {dtype} of shape {expected}, got {mask.dtype} "
                 f"{tuple(mask.shape)}"
             )
-        if not (self._row_invariant and self.doubled and n == 1):
+        if not (self._row_invariant and self.copied and n == 1):
             return self._run(tokens, positions, mask, cache, taps)
         # The library computes a product over one row differently from one over several. So the row
         # is duplicated: it does not see its duplicate, which is then removed from the cache.

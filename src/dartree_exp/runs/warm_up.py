@@ -90,12 +90,12 @@ def warm_up(
 
 def settle_rows(target: Target, config: Config, ids: Sequence[int], rows: int) -> bool:
     """Whether the target is row-invariant up to `rows` rows, if need be by computing single rows
-    twice; if not, rows may depend on each other from now on.
+    among copies; if not, rows may depend on each other from now on.
     """
     if not target.row_invariant:
         return False
-    for doubled in (False, True):  # first without, because it takes no more time then
-        target.forward.doubled = doubled
+    for copied in (False, True):  # first without, because it takes no more time then
+        target.forward.copied = copied
         if self_test(target, ids, rows):
             return True
     if config.engine.attention == "row_invariant":

@@ -26,9 +26,9 @@ MEASURED_STEPS = 24  # decoded tokens compared for the tolerance
 @torch.inference_mode()
 def self_test(target: Target, ids: Sequence[int], rows: int) -> bool:
     """Whether bits are the same over all row counts up to `rows` (from 2 if a single row is
-    computed twice), with the target's current attention. ids: any short prompt.
+    computed among copies), with the target's current attention. ids: any short prompt.
     """
-    counts = row_counts(rows) if target.forward.doubled else [1, *row_counts(rows)]
+    counts = row_counts(rows) if target.forward.copied else [1, *row_counts(rows)]
     like = target.lm_head_weight
     return all(same_products(product, counts, like) for product in target.products()) and all(
         row_difference(target, ids, n, STEPS) == 0

@@ -77,7 +77,7 @@ class Generator:
         from dartree_exp.runs.arms import Arms
 
         self._arms = Arms.load(config)
-        self._measured = not BUDGETS[str(config.budget.name)].chooses
+        self._measured = "costs" not in BUDGETS[str(config.budget.name)].reads
 
     def _measure(self, ids: list[int]) -> None:
         """What a round costs, for a budget that follows it; once, on the first prompt that fits."""

@@ -120,3 +120,13 @@ def test_a_generator_measures_once_and_only_if_the_budget_follows(monkeypatch):
     made = len(calls)
     generator("hello")
     assert made == len(calls) > 0
+
+
+def test_an_answer_measures_nothing_for_a_budget_that_does_not_read_it(monkeypatch):
+    measured, right = [], Generator._measure
+    monkeypatch.setattr(Generator, "_measure", lambda *a: measured.append(1) or right(*a))
+    toy = ["model=toy", "drafter=dspark", "tree=chain", "engine.dtype=fp32"]
+    Generator(compose([*toy, "budget=confidence", "decoding.max_new_tokens=4"]))("hello")
+    assert not measured
+    Generator(compose([*toy, "budget=libraspec", "decoding.max_new_tokens=4"]))("hello")
+    assert measured

@@ -20,7 +20,7 @@ from itertools import chain, product
 from typing import Any
 
 import torch
-from measuring import cell, command, configured, finish, options, quartiles
+from measuring import cell, command, configured, finish, in_turn, options, quartiles
 
 from dartree_exp.config.schema import Config
 from dartree_exp.engines.forward import Product
@@ -99,8 +99,7 @@ def measure(
         runs[key] = forward(targets[engine], context, rows), products(targets[engine], rows)
     times: dict[tuple[Any, ...], list[tuple[float, float]]] = {key: [] for key in keys}
     for repeat in range(arguments.repeats + 1):  # the first is a warm-up
-        first = repeat % len(keys)
-        for key in keys[first:] + keys[:first]:
+        for key in in_turn(keys, repeat):
             target = targets[key[0]]
             target.row_invariant = key[2] == "row_invariant"
             pair = [milliseconds(run, target.device) for run in runs[key]]

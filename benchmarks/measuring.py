@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import Any, TypeVar
 
 from dartree_exp.config import compose
 from dartree_exp.config.schema import Config
@@ -17,6 +17,8 @@ from dartree_exp.errors import UserError
 from dartree_exp.prompts import load_prompts
 from dartree_exp.records.environment import load_average
 from dartree_exp.report.footer import machine as machine_line
+
+T = TypeVar("T")
 
 
 def options(
@@ -85,6 +87,12 @@ def finish(record: dict[str, Any], file: Path | None) -> None:
     )
     if file is not None:
         file.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def in_turn(items: Sequence[T], first: int) -> list[T]:
+    """All items, beginning with another one each time: `first` modulo their number."""
+    first %= len(items)
+    return [*items[first:], *items[:first]]
 
 
 def quartiles(values: Iterable[float]) -> dict[str, float]:

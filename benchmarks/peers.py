@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measuring import cell, command, configured, finish, options, prepared
+from measuring import cell, command, configured, finish, in_turn, options, prepared
 from peer_loops import library_peers, load_adapter
 
 from dartree_exp.assemble import make_sampler
@@ -66,8 +66,7 @@ def measure(
         peers[name](prompts[0][1], prompts[0][0])  # a warm-up
     for repeat in range(repeats):
         for index, (sample, ids) in enumerate(prompts):
-            first = (index + repeat) % len(names)
-            for name in names[first:] + names[:first]:
+            for name in in_turn(names, index + repeat):
                 begin = time.perf_counter()
                 answer = peers[name](ids, sample)
                 timed[name].seconds[index].append(time.perf_counter() - begin)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from statistics import mean, median
 from typing import Any
 
-from measuring import command, configured, finish, options, prepared, quartiles
+from measuring import command, configured, finish, in_turn, options, prepared, quartiles
 
 from dartree_exp.assemble import make_method, make_sampler
 from dartree_exp.decode import Round
@@ -103,8 +103,7 @@ def main(words: Sequence[str] | None = None) -> None:
     texts = [prompt.turns[0] for prompt, _ in prompts]
     for repeat in range(arguments.repeats):
         for index, (prompt, ids) in enumerate(prompts):
-            first = (index + repeat) % len(everything)
-            for point in everything[first:] + everything[:first]:
+            for point in in_turn(everything, index + repeat):
                 read = ids
                 if point.axis == "context":
                     read = lengthened(arms, texts, index, int(point.value))

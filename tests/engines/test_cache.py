@@ -1,12 +1,9 @@
 """The cache adapter: kept rows equal those of a new prefill."""
 
-from functools import partial
-
 import pytest
 import torch
 
 from dartree_exp.engines.cache import CacheOverflowError
-from dartree_exp.models.toy import toy_target
 
 PROMPT = [5, 9, 30, 41, 12]
 # A root with two children; the second child has a child: the accepted path [0, 2, 3] is not
@@ -31,12 +28,6 @@ def rows_of(path):
 
 def stored(cache):
     return torch.cat([rows.flatten() for rows in cache.rows()])
-
-
-@pytest.fixture(params=["eager", "packed"])
-def toy(request):
-    """`toy_target` with each engine."""
-    return partial(toy_target, engine=request.param)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])

@@ -1,7 +1,5 @@
 """One masked forward over a tree gives the logits of every root-to-node path decoded on its own."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -22,12 +20,6 @@ def path_to(node: int) -> list[int]:
         path.append(node)
         node = PARENTS[node]
     return path[::-1]
-
-
-@pytest.fixture(params=["eager", "packed"])
-def toy(request):
-    """`toy_target` with each engine."""
-    return partial(toy_target, engine=request.param)
 
 
 def verify(target, parents=PARENTS, taps=()):

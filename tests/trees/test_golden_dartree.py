@@ -5,9 +5,9 @@ import torch
 from tree_support import check_verification_tree, golden_head
 
 from dartree_exp.interfaces import Block, Limits
+from dartree_exp.kernels.tree_mask import tree_mask
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
-from dartree_exp.trees.masks import tree_mask
 from dartree_exp.trees.prune import best_nodes
 from dartree_exp.trees.scorer import make_scorer
 from golden_support import carried, golden_cases
@@ -87,7 +87,7 @@ def check(case, tensors, made, builder):
     check_verification_tree(tree, tensors, supertree.scores, start)
     if "tree.additive_mask_fp32" in tensors:
         assert torch.equal(
-            tree_mask(tree, start, torch.float32), tensors["tree.additive_mask_fp32"]
+            tree_mask(tree.parents, start, torch.float32), tensors["tree.additive_mask_fp32"]
         )
 
 

@@ -5,15 +5,16 @@ import torch
 from tree_support import ALL, scorer
 
 from dartree_exp.interfaces import Limits
+from dartree_exp.kernels.tree_mask import tree_mask
 from dartree_exp.trees.levelwise import PrunedBuilder
-from dartree_exp.trees.masks import position_ids, tree_mask
+from dartree_exp.trees.masks import position_ids
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("past", [0, 7])
 def test_mask_shows_context_ancestors_and_self(dtype, past):
     tree = PrunedBuilder(ALL, 4, -0.2).build(scorer("conditional", 0, 4, 6), Limits(4, 10))
-    mask = tree_mask(tree, past, dtype)
+    mask = tree_mask(tree.parents, past, dtype)
     assert mask.shape == (1, 1, 11, past + 11) and mask.dtype == dtype
     parents = tree.parents.tolist()
     for node in range(11):

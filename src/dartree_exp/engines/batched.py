@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dartree_exp.engines.cache import head_shape
 from dartree_exp.engines.target import Target
 
 COMPACT_EVERY = 16
@@ -23,13 +24,13 @@ class _AllTapped(Exception):
 def layer_shape(target: Target) -> dict[str, int | float]:
     """The target's sizes, for a drafter with the same kind of layers."""
     config: Any = target._model.config
-    heads = int(config.num_attention_heads)
+    heads, kv_heads, head_dim = head_shape(config)
     return {
         "hidden_size": target.hidden_size,
         "intermediate_size": int(config.intermediate_size),
         "num_attention_heads": heads,
-        "num_key_value_heads": int(config.num_key_value_heads or heads),
-        "head_dim": int(getattr(config, "head_dim", None) or target.hidden_size // heads),
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
         "vocab_size": target.vocab_size,
         "num_target_layers": target.num_layers,
         "rope_theta": float(config.rope_parameters["rope_theta"]),

@@ -6,6 +6,7 @@ The only module that uses a cache class of transformers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,8 +128,8 @@ class TargetCache:
             settled += 1
         if moving := wanted[settled:]:
             start = prefix_length + settled
+            index = torch.tensor(moving, device=self._storage[0].device)
             for storage in self._storage:
-                index = torch.tensor(moving, device=storage.device)
                 # index_select copies first, so overlapping source and destination are safe.
                 storage[..., start : start + len(moving), :] = storage.index_select(-2, index)
         self._set_length(prefix_length + len(wanted))
@@ -200,6 +201,13 @@ def check_rewindable(config: object) -> None:
             f"target uses {rope_type!r} rotary scaling: cached keys depend on the longest input "
             "seen, so a rewound cache differs from a new one"
         )
+
+
+def head_shape(config: Any) -> tuple[int, int, int]:
+    """Query heads, key heads and the size of a head, of a library's configuration."""
+    heads = int(config.num_attention_heads)
+    dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return heads, int(config.num_key_value_heads or heads), int(dim)
 
 
 def smallest_window(config: object) -> int | None:

@@ -17,9 +17,9 @@ def choose(name: str | None, model: LlamaForCausalLM | Qwen3ForCausalLM) -> str:
     """
     from dartree_exp.engines.packed import PackedForward
 
-    if name not in (None, "packed"):
-        return str(name)
     refusal = PackedForward.refusal(model)
-    if name == "packed" and refusal:
+    if name is None:
+        return "packed" if refusal is None and model.device.type == "cpu" else "eager"
+    if name == "packed" and refusal is not None:
         raise UserError(f"engine.name=packed: {refusal}; use eager")
-    return "packed" if name or (refusal is None and model.device.type == "cpu") else "eager"
+    return name

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.engines.attention import ROW_INVARIANT
-from dartree_exp.engines.cache import LibraryCache, TargetCache
+from dartree_exp.engines.cache import LibraryCache, TargetCache, head_shape
 from dartree_exp.engines.forward import Product, Read
 from dartree_exp.kernels.tree_mask import tree_mask
 
@@ -46,12 +46,11 @@ class LibraryForward:
         self._row_invariant = on
 
     def cache(self, capacity: int) -> LibraryCache:
-        config: Any = self._model.config
-        heads = int(config.num_attention_heads)
+        _, kv_heads, head_dim = head_shape(self._model.config)
         return LibraryCache(
-            layers=int(config.num_hidden_layers),
-            kv_heads=int(config.num_key_value_heads or heads),
-            head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
+            layers=len(self._backbone.layers),
+            kv_heads=kv_heads,
+            head_dim=head_dim,
             capacity=capacity + self._row_invariant,  # a row for the duplicate of a single one
             dtype=self._head.weight.dtype,
             device=self._head.weight.device,

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from dartree_exp.engines.cache import head_shape
 from dartree_exp.engines.folded import FoldedAttention, FoldedCache
 from dartree_exp.engines.forward import Product, Read
 from dartree_exp.kernels.packed_linear import packed_linear
@@ -78,18 +79,14 @@ class PackedForward:
     """
 
     def __init__(self, model: LlamaForCausalLM | Qwen3ForCausalLM) -> None:
-        config: Any = model.config
         backbone: Any = model.model
-        attention = backbone.layers[0].self_attn
-        self.heads = int(config.num_attention_heads)
-        self.kv_heads = int(config.num_key_value_heads or self.heads)
-        self.head_dim = int(attention.head_dim)
+        self.heads, self.kv_heads, self.head_dim = head_shape(model.config)
         self._embed: Tensor = backbone.embed_tokens.weight
         self._attention = FoldedAttention(
             self.heads,
             self.kv_heads,
             self.head_dim,
-            float(attention.scaling),
+            float(backbone.layers[0].self_attn.scaling),
             self._embed.dtype,
             self._embed.device,
         )

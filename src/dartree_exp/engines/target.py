@@ -174,28 +174,22 @@ class Target:
         position_ids: the root's position + depth. mask: of `mask`, for these rows and this cache.
         Raises ValueError for a mask of the wrong shape or dtype.
         """
-        hidden, features = self._hidden(tokens, position_ids[0], mask, cache, taps)
+        self._check_taps(taps)
+        hidden, features = self.forward.hidden(tokens, position_ids[0], mask, cache, taps)
         return Output(self.forward.logits(hidden), features, hidden)
 
     def _read(self, ids: Sequence[int], cache: TargetCache, taps: Sequence[int]) -> Read:
         """Ids after the cached rows, causally."""
+        self._check_taps(taps)
         start = cache.length
         tokens = torch.tensor(list(ids), dtype=torch.int64, device=self.device)
         positions = torch.arange(start, start + len(ids), device=self.device)
-        return self._hidden(tokens, positions, None, cache, taps)
+        return self.forward.hidden(tokens, positions, None, cache, taps)
 
-    def _hidden(
-        self,
-        tokens: Int64[Tensor, " n"],
-        positions: Int64[Tensor, " n"],
-        mask: Tensor | None,
-        cache: TargetCache,
-        taps: Sequence[int],
-    ) -> Read:
+    def _check_taps(self, taps: Sequence[int]) -> None:
         for layer in taps:
             if not -1 <= layer < self.num_layers:
                 raise ValueError(
                     f"layer {layer} cannot be tapped: {self.name} has layers "
                     f"0..{self.num_layers - 1} (-1: the embedding)"
                 )
-        return self.forward.hidden(tokens, positions, mask, cache, taps)

@@ -10,16 +10,17 @@ written to `--out`; as `calibration.json` in the drafter's folder they are read 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dartree_exp.budgets.fixed import FixedBudget
-from dartree_exp.training.command import Parser, output_file, positive, run
+from dartree_exp.training.command import Parser, output_file, run
 from dartree_exp.training.corpus import Sample
 from dartree_exp.training.errors import InputError
+from dartree_exp.training.halves import add_halves_arguments, check_halves, decode_watched
 from dartree_exp.training.reliability import (
     BINS,
     Array,
@@ -30,7 +31,7 @@ from dartree_exp.training.reliability import (
     survival,
     survived,
 )
-from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_prompts
+from dartree_exp.training.tau import head_kind, held_out_prompts
 
 if TYPE_CHECKING:
     from dartree_exp.decode import Method
@@ -64,22 +65,10 @@ def record(
 
     method: a chain of whole blocks.
     """
-    from dartree_exp.decode import speculate
-    from dartree_exp.metrics.clock import StageClock
     from dartree_exp.verify.sampling import Sampler
-    from dartree_exp.verify.stopping import StopRule
 
     recorder = Recorder()
-    watched = replace(method, policy=recorder)
-    for sample in samples:
-        speculate(
-            target,
-            watched,
-            sample.prompt_ids,
-            Sampler(),
-            StopRule(cap, frozenset(target.eos_ids)),
-            StageClock(),
-        )
+    decode_watched(target, method, recorder, samples, cap, lambda sample: Sampler())
     return np.array(recorder.logits).reshape(-1, method.depth), np.array(
         recorder.accepted, dtype=np.int64
     )
@@ -143,13 +132,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(
         "calibrate", __doc__, "--drafter drafter --data text.jsonl --out calibration.json"
     )
-    parser.add_argument(
-        "--samples",
-        type=positive,
-        default=8,
-        help="held-out prompts per domain, half of them to fit",
-    )
-    add_prompt_arguments(parser)
+    add_halves_arguments(parser)
     parser.add_argument(
         "--out", type=output_file, required=True, help="write the temperatures here (JSON)"
     )
@@ -181,10 +164,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{method.drafter.num_drafts}"
         )
     parts = [record(target, method, samples[start::2], args.cap) for start in (0, 1)]
-    if not all(len(accepted) for _, accepted in parts):
-        raise InputError(
-            f"{len(samples)} prompts gave no rounds to fit or none to judge; use more --samples"
-        )
+    check_halves(samples, *(len(accepted) for _, accepted in parts))
     temperatures, report = calibrate(parts[0], parts[1])
     report["how"] = (
         f"Sequential Temperature Scaling on {len(samples)} held-out prompts, T = 0, at most "

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dartree_exp.budgets.fixed import FixedBudget
-from dartree_exp.training.command import Parser, output_file, positive, run
+from dartree_exp.training.command import Parser, output_file, run
 from dartree_exp.training.corpus import Sample
 from dartree_exp.training.errors import InputError
+from dartree_exp.training.halves import add_halves_arguments, check_halves, decode_watched
 from dartree_exp.training.reliability import (
     BINS,
     Array,
@@ -29,7 +30,7 @@ from dartree_exp.training.reliability import (
     expected_calibration_error,
     fit_platt,
 )
-from dartree_exp.training.tau import add_prompt_arguments, head_kind, held_out_prompts
+from dartree_exp.training.tau import head_kind, held_out_prompts
 from dartree_exp.trees.spec import SCORERS
 
 if TYPE_CHECKING:
@@ -81,16 +82,10 @@ class Edges(FixedBudget):
 def record(target: Target, method: Method, config: Config, samples: list[Sample]) -> Edges:
     """The trees of all rounds of the prompts."""
     from dartree_exp.assemble import make_sampler
-    from dartree_exp.decode import speculate
-    from dartree_exp.metrics.clock import StageClock
-    from dartree_exp.verify.stopping import StopRule
 
-    edges = Edges()
-    rule = StopRule(config.decoding.max_new_tokens, frozenset(target.eos_ids))
-    for sample in samples:
-        sampler = make_sampler(config.decoding, sample.id)
-        watched = replace(method, policy=edges)
-        speculate(target, watched, sample.prompt_ids, sampler, rule, StageClock())
+    edges, how = Edges(), config.decoding
+    cap = how.max_new_tokens
+    decode_watched(target, method, edges, samples, cap, lambda s: make_sampler(how, s.id))
     return edges
 
 
@@ -131,13 +126,7 @@ def configurations(args: Any, scorers: Sequence[str]) -> Iterator[tuple[str, flo
 
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("edges", __doc__, "--drafter drafter --data text.jsonl --out edges.json")
-    parser.add_argument(
-        "--samples",
-        type=positive,
-        default=8,
-        help="held-out prompts per domain, half of them to fit",
-    )
-    add_prompt_arguments(parser)
+    add_halves_arguments(parser)
     parser.add_argument(
         "--scorers",
         nargs="+",
@@ -180,10 +169,7 @@ def main(argv: list[str] | None = None) -> int:
         target = target or load_target(config.model, config.engine)
         method = make_method(config.tree, config.budget, load_drafter(config.drafter, target))
         fitted, rest = (record(target, method, config, samples[start::2]) for start in (0, 1))
-        if not (fitted.rounds and rest.rounds):
-            raise InputError(
-                f"{len(samples)} prompts gave no rounds to fit or none to judge; use more --samples"
-            )
+        check_halves(samples, len(fitted.rounds), len(rest.rounds))
         pair = [round(x, 4) for x in fit_platt(*fitted.seen())]
         said = judged(rest, pair)
         key = f"{temperature:g}"

@@ -13,7 +13,8 @@ import torch
 from dartree_exp.budgets.chances import EdgeCalibration
 from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.budgets.spec import AUTO, BUDGETS, FIXED
-from dartree_exp.config.schema import BudgetConfig, Config, DecodingConfig, TreeConfig
+from dartree_exp.config.method_schema import BudgetConfig, TreeConfig
+from dartree_exp.config.schema import Config, DecodingConfig
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.scripted.nothing import NoDrafter

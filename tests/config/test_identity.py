@@ -27,6 +27,7 @@ NOT_RESULTS = (
     "model.drafters",
     "budget.threshold",
     "budget.alpha",
+    "drafter.num_drafts",
 )
 CHOICES = ("budget.name",)  # an unknown name has no hash
 

@@ -100,6 +100,7 @@ COMBINATIONS = [
         ["tree.normalise=vocab_on_prefix", "candidates, vocab"],
     ),
     ("drafter=dflash tree.scoring=conditional", ["tree.scoring=conditional", "dflash", "marginal"]),
+    ("tree.scoring=own", ["tree.scoring=own", "family=dflash", "marginal, static, conditional"]),
     ("drafter=dflash tree.scoring=static", ["tree.scoring=static", "dflash", "marginal"]),
     ("method=dartree_pruned drafter=dflash", ["tree.scoring=conditional", "dflash"]),
     (
@@ -111,7 +112,7 @@ COMBINATIONS = [
     ("model.family=qwen3", ["model.family=qwen3", "model=toy"]),
     ("model=toy model.path=/x drafter=oracle", ["model.path=/x", "model=toy"]),
     ("model=toy drafter=oracle drafter.path=/x", ["drafter.path=/x", "scripted"]),
-    ("model=toy drafter=oracle drafter.num_drafts=null", ["drafter.num_drafts=null", "oracle"]),
+    ("model=toy drafter=oracle drafter.num_drafts=null", ["drafter.num_drafts=null", "scripted"]),
     ("drafter.num_drafts=4", ["drafter.num_drafts=4", "tree.depth"]),
     (
         "budget=confidence",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dartree_exp.config.schema import DrafterConfig
+from dartree_exp.config.method_schema import DrafterConfig
 from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.dflash.checkpoint import save_drafter
 from dartree_exp.drafters.dflash.config import CheckpointError

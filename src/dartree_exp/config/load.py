@@ -17,12 +17,15 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from dartree_exp.budgets.spec import AUTO, COST_AWARE, FIXED
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest_key
+from dartree_exp.config.method_schema import DrafterConfig
 from dartree_exp.config.methods import method_name
 from dartree_exp.config.parts import add_parts
 from dartree_exp.config.schema import Config
 from dartree_exp.config.validate import check_combinations, check_ranges
 from dartree_exp.drafters.heads.spec import NO_HEAD
+from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.errors import ConfigError
+from dartree_exp.trees.spec import OWN
 
 T = TypeVar("T")
 _ESCAPE = re.compile(r"\\[nt]|\\\\(?=[nt])")
@@ -36,12 +39,18 @@ def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
     """
     config = typed(raw, Config, overrides)
     if config.tree.scoring is None:
-        config.tree.scoring = "marginal" if config.drafter.head == NO_HEAD else "conditional"
+        config.tree.scoring = _usual_scorer(config.drafter)
     if config.budget.name is None:
         config.budget.name = COST_AWARE if config.tree.budget == AUTO else FIXED
     check_combinations(config)
     config.method = method_name(config)
     return config
+
+
+def _usual_scorer(drafter: DrafterConfig) -> str:
+    if FAMILIES[drafter.family].scores:
+        return OWN
+    return "marginal" if drafter.head == NO_HEAD else "conditional"
 
 
 def _add_parts(raw: DictConfig) -> None:

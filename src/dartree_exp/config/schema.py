@@ -7,15 +7,16 @@ checks the ranges declared here and the combinations that no single range can ex
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.config.knob import knob
-from dartree_exp.drafters.heads.spec import HEAD_CHOICES
-from dartree_exp.drafters.spec import FAMILIES
+from dartree_exp.config.method_schema import (
+    MOST_SEED,
+    BudgetConfig,
+    DrafterConfig,
+    TreeConfig,
+    VerifyConfig,
+)
 from dartree_exp.engines.spec import ENGINES
-from dartree_exp.trees.spec import CHILD_ORDERS, NORMALISATIONS, SCORERS, TREES
-from dartree_exp.verify.spec import VERIFIERS
 
 OBJECTIVES = (
     "tau_macro",
@@ -25,10 +26,7 @@ OBJECTIVES = (
     "speedup_macro",
     "tokens_per_second",
 )
-MOST_NODES = 16_384  # of a tree: the mask over their rows alone takes 1 GiB in fp32
-MOST_SEED = 2**63 - 1
 MOST_THREADS = 1024
-MOST_DRAFTS = 1024  # of a scripted drafter
 
 
 @dataclass(kw_only=True)
@@ -42,99 +40,6 @@ class ModelConfig:
     family: str | None = knob("architecture of the toy target", allowed=("llama", "qwen3"))
     seed: int = knob("seed of the toy target's weights", low=0, high=MOST_SEED)
     drafters: dict[str, str | None] = knob("this target's drafter checkpoints, by drafter name")
-
-
-@dataclass(kw_only=True)
-class DrafterConfig:
-    """The drafter q: a checkpoint (backbone and correction head) or a script for tests."""
-
-    name: str = knob("drafter in records and tables")
-    family: str = knob("how drafts are made", allowed=FAMILIES)
-    path: str | None = knob(
-        "checkpoint: a local folder, a hub name, pkg:// (shipped with the package) or toy:// (made "
-        "from a seed)"
-    )
-    head: str = knob(
-        "correction head of the checkpoint to use; none: the backbone alone", allowed=HEAD_CHOICES
-    )
-    num_drafts: int | None = knob(
-        "drafts per block of a scripted drafter; null: the checkpoint's", low=1, high=MOST_DRAFTS
-    )
-    seed: int = knob(
-        "seed of a scripted drafter, and of a toy:// drafter's weights", low=0, high=MOST_SEED
-    )
-
-
-@dataclass(kw_only=True)
-class TreeConfig:
-    """How drafts become a tree. A builder ignores the settings it does not read, so one sweep can
-    cover several builders.
-    """
-
-    name: str = knob("builder", allowed=TREES)
-    scoring: str | None = knob(
-        "scorer; null: conditional if the drafter has a head, else marginal", allowed=SCORERS
-    )
-    budget: int | str = knob(
-        "B: non-root nodes sent to verification per round; auto: the policy of `budget` chooses",
-        allowed=(AUTO,),
-        low=0,
-        high=MOST_NODES,
-    )
-    width: int | None = knob(
-        "W: nodes kept or expanded per depth; null: the budget", low=1, high=MOST_NODES
-    )
-    beta: float = knob(
-        "depth bonus per level, added when choosing the nodes to keep or to expand next", high=0.0
-    )
-    candidates: int | str = knob(
-        "K: token ids considered per depth; all: the whole vocabulary", allowed=("all",), low=1
-    )
-    children: int | None = knob("most children per parent; null: as many as candidates", low=1)
-    child_order: str = knob("score that orders children: base or corrected", allowed=CHILD_ORDERS)
-    normalise: str = knob(
-        "set that scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected "
-        "depths, else the candidates",
-        allowed=NORMALISATIONS,
-    )
-    narrow_by_budget: bool = knob("a budget below K also limits children and width (DARTree)")
-    candidates_follow_budget: bool = knob("K = min(budget, V), and candidates is not read (DDTree)")
-    draft_sampling: str = knob(
-        "drafts at temperature > 0: argmax, or release (as Domino's release: uncorrected depths "
-        "are sampled at the target's temperature)",
-        allowed=("argmax", "release"),
-    )
-    depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
-
-
-@dataclass(kw_only=True)
-class BudgetConfig:
-    """How many of `tree.budget` nodes a round may verify."""
-
-    name: str | None = knob(
-        "budget policy; null: fixed if tree.budget is a number, cost_aware if it is auto",
-        allowed=BUDGETS,
-    )
-    most: int = knob("cap of tree.budget=auto", low=1, high=MOST_NODES)
-    threshold: float = knob(
-        "cut a path before its first draft with lower confidence; 0: off", low=0.0, high=1.0
-    )
-    costs: list[Any] = knob(
-        "[[rows, milliseconds], ...] of a verification, rows ascending; []: measured at the start"
-    )
-    overhead: float | None = knob(
-        "milliseconds of a round besides the verification; null: measured at the start", low=0.0
-    )
-    alpha: float = knob(
-        "LibraSpec: drafts verified for each one expected to be accepted", low=0.0, high=1024.0
-    )
-
-
-@dataclass(kw_only=True)
-class VerifyConfig:
-    """How the target accepts drafts."""
-
-    name: str = knob("verification rule", allowed=VERIFIERS)
 
 
 @dataclass(kw_only=True)

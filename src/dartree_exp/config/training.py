@@ -10,12 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dartree_exp.config.knob import knob
-from dartree_exp.config.schema import (
-    MOST_SEED,
-    MOST_THREADS,
-    ModelConfig,
-    TrackerConfig,
-)
+from dartree_exp.config.method_schema import MOST_SEED
+from dartree_exp.config.schema import MOST_THREADS, ModelConfig, TrackerConfig
 from dartree_exp.config.validate import check_folder_name
 from dartree_exp.drafters.heads.spec import HEADS
 from dartree_exp.errors import ConfigError

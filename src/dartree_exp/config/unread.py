@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dartree_exp.budgets.spec import AUTO, BUDGETS
+from dartree_exp.drafters.spec import EVERY_DRAFTER, FAMILIES
 from dartree_exp.trees.spec import EVERY_TREE, SCORERS, TREES
 
 
@@ -29,4 +30,9 @@ def unread(config: Mapping[str, Any]) -> set[str]:
     if policy is not None:
         known = {"name", *policy.reads, *(["most"] if tree.get("budget") == AUTO else [])}
         found |= {f"budget.{name}" for name in budget if name not in known}
+    drafter = config.get("drafter") or {}
+    family = FAMILIES.get(str(drafter.get("family")))
+    if family is not None:
+        known = {*EVERY_DRAFTER, *family.reads}
+        found |= {f"drafter.{name}" for name in drafter if name not in known}
     return found

@@ -15,7 +15,7 @@ from dartree_exp.config.schema import Config
 from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD, drafters_with
 from dartree_exp.drafters.spec import FAMILIES, SEEDED
 from dartree_exp.errors import ConfigError
-from dartree_exp.trees.spec import SCORERS
+from dartree_exp.trees.spec import OWN, SCORERS
 
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
 
@@ -77,9 +77,15 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"drafter.name={drafter.name}: drafter.family={family.name} has "
             f"{', '.join(family.kinds)}"
         )
-    if family.scripted and drafter.head != NO_HEAD:
-        yield f"drafter.head={drafter.head}: drafter={drafter.name} is scripted and has no head"
+    if not family.heads and drafter.head != NO_HEAD:
+        yield f"drafter.head={drafter.head}: drafter.family={family.name} has no correction head"
     assert tree.scoring is not None  # load_config fills it in
+    if family.scores != (tree.scoring == OWN):
+        allowed = OWN if family.scores else ", ".join(name for name in SCORERS if name != OWN)
+        yield (
+            f"tree.scoring={tree.scoring}: not with drafter.family={family.name}; allowed: "
+            f"{allowed}"
+        )
     if SCORERS[tree.scoring].corrects and drafter.head == NO_HEAD:
         yield (
             f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head; "
@@ -114,21 +120,22 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"drafter={drafters_with(confident=True)}"
         )
     yield from _budget_conflicts(config)
-    if family.scripted and drafter.path is not None:
-        yield f"drafter.path={drafter.path}: drafter={drafter.name} is scripted and loads nothing"
-    if family.scripted and drafter.num_drafts is None:
-        yield f"drafter.num_drafts=null: drafter={drafter.name} is scripted and needs a number"
-    if not family.scripted and drafter.path is None:
+    if not family.loads and drafter.path is not None:
+        yield f"drafter.path={drafter.path}: drafter.family={family.name} loads nothing"
+    counted = "num_drafts" in family.reads
+    if counted and drafter.num_drafts is None:
+        yield f"drafter.num_drafts=null: drafter.family={family.name} needs a number"
+    if family.loads and drafter.path is None:
         yield (
             f"drafter={drafter.name}: no weights for model={model.name} are known; set "
             "drafter.path=<folder>"
         )
     if drafter.path == SEEDED and model.name != "toy":
         yield f"drafter.path={SEEDED}: only for model=toy; set drafter.path=<folder>"
-    if not family.scripted and drafter.num_drafts is not None:
+    if not counted and drafter.num_drafts is not None:
         yield (
-            f"drafter.num_drafts={drafter.num_drafts}: only for scripted drafters; set tree.depth "
-            "to limit a tree"
+            f"drafter.num_drafts={drafter.num_drafts}: drafter.family={family.name} does not read "
+            "it; set tree.depth to limit a tree"
         )
 
 

@@ -23,21 +23,26 @@ class DrafterSettings(Protocol):
     seed: int
 
 
+EVERY_DRAFTER = ("name", "family", "path", "head", "seed")
+"""Knobs of the group `drafter` that are read for every family."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DrafterSpec(Spec):
     """A family. `target(settings, target)` makes the drafter.
 
-    config: `module:function` that reads the configuration of a checkpoint folder (with its `head`)
-    without torch; None for scripted drafters, which have no files and no head. kinds: the values
-    of `drafter.name`; () if any name is allowed.
+    reads: knobs of the group that not every family reads. scores: it brings its scorer, so
+    `tree.scoring` is `own`. config: `module:function` that reads the configuration of a checkpoint
+    folder (with its `head`) without torch; None if `drafter.path` is no such folder. loads: it
+    needs a `drafter.path`. heads: its checkpoints may have a correction head. kinds: the values of
+    `drafter.name`; () if any name is allowed.
     """
 
+    scores: bool = False
     config: str | None = None
+    loads: bool = True
+    heads: bool = False
     kinds: tuple[str, ...] = ()
-
-    @property
-    def scripted(self) -> bool:
-        return self.config is None
 
     def read_config(self, folder: Any) -> Any:
         """The configuration of a checkpoint folder."""
@@ -51,12 +56,15 @@ FAMILIES = Parts(
         name="dflash",
         target="dartree_exp.drafters.dflash.load:load",
         config="dartree_exp.drafters.dflash.config:read_config",
+        heads=True,
         meaning="block-diffusion backbone, with or without a correction head",
     ),
     DrafterSpec(
         name="scripted",
         target="dartree_exp.drafters.scripted.session:ScriptedDrafter.from_settings",
         kinds=("oracle", "random", "adversarial"),
+        loads=False,
+        reads=("num_drafts",),
         meaning="drafters for tests, without weights",
     ),
 )

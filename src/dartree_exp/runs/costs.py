@@ -12,7 +12,7 @@ from typing import Any
 from dartree_exp.assemble import pinned_costs
 from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.budgets.fixed import FixedBudget
-from dartree_exp.config.schema import BudgetConfig
+from dartree_exp.config.method_schema import BudgetConfig
 from dartree_exp.decode import Method, Round, speculate
 from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import Limits, Overhead, RoundView, Scorer

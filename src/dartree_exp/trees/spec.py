@@ -92,6 +92,8 @@ class ScorerSpec(Spec):
     corrects: bool = True
 
 
+OWN = "own"
+"""The scoring of drafters that bring their scorer."""
 NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 CHILD_ORDERS = ("base", "corrected")
 ALWAYS_FREE = ("budget", "depth")
@@ -215,5 +217,12 @@ SCORERS = Parts(
         name="conditional",
         target="dartree_exp.trees.conditional:ConditionalScorer",
         meaning="corrected along each node's own path",
+    ),
+    ScorerSpec(
+        name=OWN,
+        target="dartree_exp.interfaces:Scorer",
+        meaning="the drafter's own scorer, over the whole vocabulary",
+        reads=(),
+        corrects=False,
     ),
 )

@@ -23,7 +23,7 @@ def load(settings: DrafterSettings, target: Target) -> DFlashDrafter:
     """
     if settings.num_drafts is not None:
         raise ConfigError(
-            f"drafter.num_drafts = {settings.num_drafts}: only for scripted drafters; allowed: null"
+            f"drafter.num_drafts = {settings.num_drafts}: the checkpoint says it; allowed: null"
         )
     if settings.path is None:
         raise ConfigError(

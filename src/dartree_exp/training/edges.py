@@ -31,7 +31,7 @@ from dartree_exp.training.reliability import (
     fit_platt,
 )
 from dartree_exp.training.tau import head_kind, held_out_prompts
-from dartree_exp.trees.spec import SCORERS
+from dartree_exp.trees.spec import OWN, SCORERS
 
 if TYPE_CHECKING:
     from dartree_exp.config.schema import Config
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
     from dartree_exp.interfaces import DraftTree, RoundResult
 
-CALIBRATED = tuple(name for name in SCORERS if name != "static")  # which only an ablation uses
+CALIBRATED = tuple(name for name in SCORERS if name not in ("static", OWN))
+"""`static` is only used in an ablation."""
 TEMPERATURES = (0.0, 1.0)
 
 

@@ -63,7 +63,8 @@ def made(tiny, tmp_path_factory):
 
 
 def settings(head):
-    return SimpleNamespace(stage="head", head=head, gamma=4.0)
+    terms = {"ce": 1.0, "l1": 0.0, "kl": 0.0}
+    return SimpleNamespace(stage="head", head=head, gamma=4.0, schedule="linear", **terms)
 
 
 def written(made, name="head_out"):

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from dartree_exp.training.losses import (
+    Mix,
     confidence_loss,
     draft_loss,
     draw_slots,
@@ -108,6 +109,56 @@ def test_bfloat16_products_change_the_gradients_by_rounding_only():
         assert (mine - wanted).norm() < 0.01 * wanted.norm()
 
 
+@pytest.mark.parametrize("chunk", [3, 100])
+@pytest.mark.parametrize(
+    "mix", [Mix(0.1, 0.9), Mix(0.0, 1.0), Mix(0.0, 0.0, 1.0), Mix(0.5, 0.3, 0.2)]
+)
+@pytest.mark.parametrize("base_share", [0.0, 0.4, 1.0])
+def test_losses_against_the_targets_distribution_match_autograd(mix, base_share, chunk):
+    """DSpark: ce CE + l1 sum |q - p|; JetSpec: KL(p || q)."""
+    rng = torch.Generator().manual_seed(0)
+    hidden, head, codes, output, teacher = (
+        torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4), (10, 6)]
+    )
+    labels, weights = torch.randint(0, 9, (10,), generator=rng), torch.rand(10, generator=rng)
+    more = {} if base_share == 1 else {"codes": codes, "output": output}
+    result = draft_loss(
+        hidden, head, labels, weights, float(weights.sum()), teacher=teacher, mix=mix,
+        base_share=base_share, chunk=chunk, **more,
+    )  # fmt: skip
+    p = (teacher @ head.T).softmax(-1)
+
+    def loss(logits):
+        q = logits.softmax(-1)
+        rows = mix.ce * F.cross_entropy(logits, labels, reduction="none")
+        rows = rows + mix.l1 * (q - p).abs().sum(-1)
+        rows = rows + mix.kl * F.kl_div(q.log(), p, reduction="none").sum(-1)
+        return (rows * weights / weights.sum()).sum(), 1 - (q - p).abs().sum(-1) / 2
+
+    for tensor in (hidden, codes, output):
+        tensor.requires_grad_(True)
+    base, accepted = loss(hidden @ head.T)
+    final = torch.zeros(())
+    if base_share < 1:
+        final, accepted = loss(hidden @ head.T + codes @ output.T)
+    (base_share * base + (1 - base_share) * final).backward()
+    assert result.final == pytest.approx(final.item(), rel=1e-5)
+    if base_share:
+        assert result.base == pytest.approx(base.item(), rel=1e-5)
+    torch.testing.assert_close(result.acceptance, accepted.detach(), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(result.hidden, hidden.grad, atol=1e-6, rtol=1e-4)
+    if base_share < 1:
+        torch.testing.assert_close(result.codes, codes.grad, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(result.output, output.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_a_loss_against_a_distribution_needs_a_teacher():
+    rows = torch.zeros(1, 2), torch.zeros(3, 2), torch.zeros(1, dtype=torch.long), torch.ones(1)
+    for mix in (Mix(l1=1.0), Mix(kl=1.0)):
+        with pytest.raises(ValueError, match="needs a teacher"):
+            draft_loss(*rows, 1.0, mix=mix)
+
+
 def test_corrected_loss_without_a_head_is_refused():
     with pytest.raises(ValueError, match="needs codes and output"):
         draft_loss(
@@ -121,7 +172,7 @@ def test_corrected_loss_without_a_head_is_refused():
 
 
 @pytest.mark.parametrize("corrected", [True, False])
-def test_the_likelihood_is_the_drafters_probability_of_each_label(corrected):
+def test_without_a_teacher_acceptance_is_the_probability_of_the_label(corrected):
     rng = torch.Generator().manual_seed(0)
     hidden, head, codes, output = (
         torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4)]
@@ -131,7 +182,7 @@ def test_the_likelihood_is_the_drafters_probability_of_each_label(corrected):
     result = draft_loss(hidden, head, labels, torch.ones(10), 10.0, chunk=3, **more)
     logits = hidden @ head.T + (codes @ output.T if corrected else 0)
     assert torch.allclose(
-        result.likelihood, logits.softmax(-1)[torch.arange(10), labels], atol=1e-6
+        result.acceptance, logits.softmax(-1)[torch.arange(10), labels], atol=1e-6
     )
 
 

@@ -3,6 +3,7 @@ without it.
 """
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -61,7 +62,7 @@ def test_rows_of_tokens_that_never_came_before_stay_zero(trained, kind):
     assert (rows[4:34] > 0).sum() > 20
 
 
-def gradients(tiny, trained, kind, broken=False):
+def gradients(tiny, trained, kind, broken=False, **changed):
     """Parameter gradients of one step of a trained run, by name."""
     model, ids, meta = load_run(trained.root / kind, tiny.opened)
     vocabulary = load_vocabulary(tiny.opened, ids.tolist(), mask_token_id=0)
@@ -71,7 +72,7 @@ def gradients(tiny, trained, kind, broken=False):
         model.confidence = None
     held = load_captured(tiny.features, 0, (0, 2))
     batch = make_batch(held, [even_anchors(s, 5) for s in held], 4, model.feature_scale, vocabulary)
-    settings, _ = from_json(meta["settings"])
+    settings = replace(from_json(meta["settings"])[0], **changed)
     drawn = draw(batch, settings, [generator(1, place) for place in range(len(held))])
     Step(model, settings, vocabulary)(batch, drawn, drawn.totals, 0.5).backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
@@ -89,6 +90,15 @@ def test_the_confidence_loss_reaches_its_own_head_only(tiny, trained, kind):
         torch.equal(with_it[name], value) and value.abs().sum() > 0
         for name, value in without.items()
     )
+
+
+def test_dsparks_confidence_loss_also_reaches_w1(tiny, trained):
+    alone, whole = (
+        gradients(tiny, trained, "markov", confidence_gradient=reach) for reach in ("head", "all")
+    )
+    assert {name for name in alone if not torch.equal(alone[name], whole[name])} == {
+        "head.markov_w1.weight"
+    }
 
 
 def test_a_head_alone_is_exported_beside_its_backbone(tiny, trained, tmp_path):
@@ -184,8 +194,10 @@ def test_a_start_that_does_not_fit_is_refused(tiny, trained, tmp_path):
         init = (tmp_path if name == "shared" else trained.root) / name
         with pytest.raises(UserError, match="backbone has mask_token_id = 0, not 1"):
             run(tiny, runs / f"mask_{name}", **head, init=init, mask_token_id=1)
-        with pytest.raises(UserError, match="weights of other sizes than these settings"):
+        with pytest.raises(UserError, match=r"has 2 layers; set training\.layers=2, not 1"):
             run(tiny, runs / f"size_{name}", **head, init=init, layers=1)
+        with pytest.raises(UserError, match="weights of other sizes than these settings"):
+            run(tiny, runs / f"fewer_{name}", steps=1, init=init, layers=1)
     with pytest.raises(UserError, match="its head drafts over other ids"):
         run(tiny, runs / "c", **head, init=trained.root / "markov", vocab=20)
 

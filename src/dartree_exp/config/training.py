@@ -36,7 +36,9 @@ class TrainingConfig:
     )
     steps: int | None = knob("length of the training in optimiser steps", low=1)
     minutes: float | None = knob(
-        "length of the training in minutes of work, earlier sessions included", above=0.0
+        "length of the training in minutes of each process's CPU time, earlier sessions included: "
+        "a training that yields to other work is not shorter for it",
+        above=0.0,
     )
     layers: int = knob("decoder layers of the backbone", low=1)
     block: int = knob("slots per block, the root slot included", low=2, high=1024)
@@ -46,6 +48,9 @@ class TrainingConfig:
         low=0.0,
         high=1.0,
     )
+    ce: float = knob("weight of the cross-entropy with the text", low=0.0)
+    l1: float = knob("weight of the L1 distance to the target's distribution (DSpark)", low=0.0)
+    kl: float = knob("weight of KL(target, drafter), the forward KL (JetSpec)", low=0.0)
     gamma: float = knob("slot k of a block weighs exp(-k / gamma)", above=0.0)
     loss_slots: int = knob("slots drawn per block for the loss, in proportion to weight", low=1)
     vocab: int = knob("drafting vocabulary: number of most frequent output ids kept", low=1)
@@ -55,7 +60,13 @@ class TrainingConfig:
     pure_prefix: int = knob("first depths that the GRU head leaves alone", low=0)
     samples: int = knob("sequences per step, shared by the processes", low=1)
     anchors: int = knob("blocks per sequence", low=1)
-    lr: float = knob("peak learning rate; it falls linearly to 0", above=0.0)
+    confidence_gradient: str = knob(
+        "what the confidence loss trains: head, the confidence head alone; all, also W1 and a "
+        "trained backbone (DSpark)",
+        allowed=("head", "all"),
+    )
+    lr: float = knob("peak learning rate; it falls to 0", above=0.0)
+    schedule: str = knob("how the learning rate falls", allowed=("linear", "cosine"))
     beta2: float = knob("second-moment decay of AdamW", low=0.0, high=1 - 1e-12)
     weight_decay: float = knob("weight decay of AdamW", low=0.0)
     warmup_steps: int = knob("steps over which the learning rate rises", low=1)
@@ -107,6 +118,8 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
         yield f"training.short_block={s.short_block}: must be at most training.block={s.block}"
     if s.pure_prefix >= s.block:
         yield f"training.pure_prefix={s.pure_prefix}: must be less than training.block={s.block}"
+    if not s.ce + s.l1 + s.kl:
+        yield "training.ce=0, training.l1=0, training.kl=0: at least one must be above 0"
     if s.stage == "head" and s.init is None:
         yield (
             "training.init=null: a head is trained on a backbone; give the run folder of its "
@@ -124,6 +137,11 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
             yield f"{key}={path}: does not exist; give {what}"
     if s.init is not None and not os.path.isdir(os.path.expanduser(s.init)):
         yield f"training.init={s.init}: no such folder"
+
+
+def needs_finals(s: TrainingConfig) -> bool:
+    """Whether the objective reads the target's distribution."""
+    return s.l1 > 0 or s.kl > 0
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:

@@ -63,7 +63,7 @@ _TRAIN_HEAD = """\
 Train a drafter for a target: its backbone (DFlash), then a correction head on it (Domino's GRU,
 DSpark's Markov heads). Prepare prompts, text and features first: docs/training.md.
 
-usage: python -m dartree_exp.train [training=backbone|head|joint] [key=value ...]
+usage: python -m dartree_exp.train [training=backbone|head|joint|dspark] [key=value ...]
 
   python -m dartree_exp.train data=text.jsonl features=features training.minutes=40 name=backbone
   python -m dartree_exp.train training=head training.init=multirun/training/backbone \\

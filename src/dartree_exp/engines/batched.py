@@ -1,5 +1,5 @@
-"""Batched use of the target in training: tapped hidden states of padded sequences, greedy text, and
-the sizes of a layer.
+"""Batched use of the target in training: tapped and final hidden states of padded sequences, greedy
+text, and the sizes of a layer.
 """
 
 from __future__ import annotations
@@ -66,6 +66,30 @@ def tapped(target: Target, ids: Tensor, taps: Sequence[int], half: bool = False)
         for hook in hooks:
             hook.remove()
     return torch.cat([outputs[tap] for tap in taps], dim=-1)
+
+
+@torch.inference_mode()
+def finished(target: Target, hidden: Tensor, layer: int, half: bool = False) -> Tensor:
+    """Final-normed hidden states [S, T, H], from the output [S, T, H] of decoder layer `layer`.
+    Padding and half: as `tapped`.
+    """
+    model = target._model.model
+    length = hidden.shape[1]
+    positions = torch.arange(length, device=hidden.device)[None]
+    mask = torch.full((length, length), torch.finfo(hidden.dtype).min, device=hidden.device)
+    mask = mask.triu(1)[None, None].to(hidden.dtype)
+    with torch.autocast(target.device.type, torch.bfloat16, enabled=half):
+        tables = model.rotary_emb(hidden, positions)
+        for block in model.layers[layer + 1 :]:
+            output = block(
+                hidden,
+                attention_mask=mask,
+                position_ids=positions,
+                position_embeddings=tables,
+                use_cache=False,
+            )
+            hidden = output if isinstance(output, Tensor) else output[0]
+        return model.norm(hidden)
 
 
 @torch.inference_mode()

@@ -14,27 +14,32 @@ from torch import Tensor
 
 from dartree_exp.training.errors import InputError
 from dartree_exp.training.forward import BlockInputs
-from dartree_exp.training.shards import read_shard, shard_path
+from dartree_exp.training.shards import read_finals, read_shard, shard_path
 
 MIN_OUTPUT = 8  # tokens; shorter outputs have hardly an anchor with labels
 
 
 @dataclass(frozen=True)
 class Captured:
-    """One sample: ids int64 [L], its prompt length, features bfloat16 [L, n * H]."""
+    """One sample: ids int64 [L], its prompt length, features bfloat16 [L, n * H]; finals bfloat16
+    [L, H], the target's final-normed hidden states, if they were asked for.
+    """
 
     name: str
     domain: str
     ids: Tensor
     prompt: int
     features: Tensor
+    finals: Tensor | None = None
 
 
 class FeatureStore:
-    """The shards 1.. of a folder up to the first that is missing (shard 0 is held out)."""
+    """The shards 1.. of a folder up to the first that is missing (shard 0 is held out), with final
+    hidden states if `finals`.
+    """
 
-    def __init__(self, folder: Path, taps: tuple[int, ...]) -> None:
-        self.folder, self.taps = folder, taps
+    def __init__(self, folder: Path, taps: tuple[int, ...], finals: bool = False) -> None:
+        self.folder, self.taps, self.finals = folder, taps, finals
         self.samples: list[Captured] = []
         self.shards = 0
 
@@ -50,13 +55,16 @@ class FeatureStore:
         before = len(self.samples)
         while self.shards < shards:
             self.shards += 1
-            self.samples += load_captured(self.folder, self.shards, self.taps)
+            self.samples += load_captured(self.folder, self.shards, self.taps, self.finals)
         return list(range(before, len(self.samples)))
 
 
-def load_captured(folder: Path, number: int, taps: tuple[int, ...]) -> list[Captured]:
+def load_captured(
+    folder: Path, number: int, taps: tuple[int, ...], finals: bool = False
+) -> list[Captured]:
     """The samples of one shard with enough output to train or validate on."""
     shard = read_shard(shard_path(folder, number), taps)
+    final = read_finals(folder, number, len(shard.ids)) if finals else None
     out, begin = [], 0
     for i, length in enumerate(shard.lengths.tolist()):
         part, prompt = slice(begin, begin + length), int(shard.prompt_lengths[i])
@@ -68,6 +76,7 @@ def load_captured(folder: Path, number: int, taps: tuple[int, ...]) -> list[Capt
                     shard.ids[part].long(),
                     prompt,
                     shard.features[part],
+                    None if final is None else final[part],
                 )
             )
         begin += length
@@ -129,6 +138,23 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Finals:
+    """The target's final-normed hidden states of a batch: bfloat16 [T, H] of all its tokens, and
+    the rows int64 [S, A] of the anchors.
+    """
+
+    hidden: Tensor
+    rows: Tensor
+
+    def behind(self, slots: Tensor) -> Tensor:
+        """[N * R, H], what predicts the token after each slot int64 [N, R] of the N blocks. Rows of
+        slots without a label are any.
+        """
+        rows = self.rows.flatten()[:, None] + slots
+        return self.hidden[rows.flatten().clamp_max(len(self.hidden) - 1)]
+
+
+@dataclass(frozen=True)
 class Batch:
     """Inputs of the forward and what it should predict.
 
@@ -136,12 +162,14 @@ class Batch:
         draft vocabulary, or an unused anchor slot). previous: int64 [S, A, b], target ids of the
         tokens at anchor + k (teacher forcing).
     inside: bool [S, A, b], there is a token to predict, in the draft vocabulary or not.
+    finals: None for samples without them.
     """
 
     inputs: BlockInputs
     labels: Tensor
     previous: Tensor
     inside: Tensor
+    finals: Finals | None = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +233,12 @@ def make_batch(
     inputs = BlockInputs(
         features, rows, places, vocabulary.embed[roots], vocabulary.embed[vocabulary.mask_token_id]
     )
-    return Batch(inputs, labels, tokens[:, :, :-1].clamp_min(0), inside)
+    finals = [s.finals for s in samples if s.finals is not None]
+    taught = None
+    if len(finals) == len(samples):
+        starts = torch.tensor([0, *(len(f) for f in finals[:-1])]).cumsum(0)
+        taught = Finals(torch.cat(finals), starts[:, None] + places)
+    return Batch(inputs, labels, tokens[:, :, :-1].clamp_min(0), inside, taught)
 
 
 def feature_scale(samples: list[Captured]) -> Tensor:

@@ -13,6 +13,7 @@ import argparse
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -42,6 +43,17 @@ def estimated_bytes(groups: list[list[Sample]], width: int) -> int:
     return sum(len(s.ids) for group in groups for s in group) * (2 * width + 4)
 
 
+def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of sequences of near-equal length, the longest first, with at most this many tokens
+    in a padded batch, and at least one sequence.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        size = max(1, batch_tokens // lengths[order[0]])
+        yield order[:size]
+        order = order[size:]
+
+
 def capture_group(
     target: Target, taps: tuple[int, ...], samples: list[Sample], batch_tokens: int
 ) -> Tensor:
@@ -54,12 +66,8 @@ def capture_group(
     for length in lengths:
         starts.append(starts[-1] + length)
     out = torch.empty(starts[-1], len(taps) * target.hidden_size, dtype=torch.bfloat16)
-    order = sorted(range(len(samples)), key=lambda i: -lengths[i])
-    while order:
-        longest = lengths[order[0]]
-        size = max(1, batch_tokens // longest)
-        batch, order = order[:size], order[size:]
-        ids = torch.zeros(len(batch), longest, dtype=torch.int64)
+    for batch in batches_by_length(lengths, batch_tokens):
+        ids = torch.zeros(len(batch), lengths[batch[0]], dtype=torch.int64)
         for row, i in enumerate(batch):
             ids[row, : lengths[i]] = torch.tensor(samples[i].ids)
         features = tapped(target, ids, taps, half)

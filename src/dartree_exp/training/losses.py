@@ -1,7 +1,8 @@
 """The drafting objective: cross-entropy over the block's slots with weights exp(-k / gamma), and
 its gradient in chunks.
 
-Source: DFlash and Domino (facts: weights, base-to-final curriculum). Two things keep it cheap on a
+Source: DFlash and Domino (facts: weights, base-to-final curriculum), DSpark (L1), JetSpec (forward
+KL). Two things keep it cheap on a
 CPU without changing its expectation: slots are drawn with probability proportional to their weight
 instead of all being computed (an unbiased Horvitz-Thompson estimate), and the logits exist only for
 one chunk of rows at a time, whose gradient is formed at once.
@@ -54,17 +55,29 @@ def draw_slots(probabilities: Tensor, blocks: int, generator: torch.Generator) -
 
 
 @dataclass(frozen=True)
+class Mix:
+    """Weights of the terms of a drafting loss: cross-entropy with the label, L1 distance to the
+    target's distribution, forward KL divergence from it.
+    """
+
+    ce: float = 1.0
+    l1: float = 0.0
+    kl: float = 0.0
+
+
+@dataclass(frozen=True)
 class LossResult:
     """Weighted mean losses (floats) and the gradients of the mixed loss; a gradient not asked for
     is None.
 
-    likelihood: float32 [N], the drafter's probability of each label, corrected where there is a
-    correction.
+    acceptance: float32 [N], the chance that the target accepts a draft drawn from q, the drafter's
+    distribution (corrected where there is a correction): 1 - L1(p, q) / 2. Without a teacher p is
+    one-hot at the label, which makes it q(label).
     """
 
     base: float
     final: float
-    likelihood: Tensor
+    acceptance: Tensor
     hidden: Tensor | None
     codes: Tensor | None
     output: Tensor | None
@@ -80,12 +93,14 @@ def draft_loss(
     *,
     codes: Tensor | None = None,
     output: Tensor | None = None,
+    teacher: Tensor | None = None,
+    mix: Mix = Mix(),  # noqa: B008
     base_share: float = 1.0,
     hidden_gradient: bool = True,
     chunk: int = 512,
 ) -> LossResult:
-    """Mixed loss base_share * CE(base) + (1 - base_share) * CE(base + correction), with gradients,
-    in chunks of rows.
+    """Mixed loss base_share * loss(base) + (1 - base_share) * loss(base + correction), with
+    gradients, in chunks of rows.
 
     Under autocast the products are bfloat16 and everything between them (log-sum-exp, softmax,
     sums) float32.
@@ -94,23 +109,30 @@ def draft_loss(
         hidden: float32 [N, H] final-normed slots; base logits are hidden @ head.T.
         head: float32 [Vd, H] frozen vocabulary rows.
         labels: int64 [N] columns.
-        weights: float32 [N]; the loss is the sum of weight * CE divided by `total`, the sum of
+        weights: float32 [N]; the loss is the sum of weight * loss divided by `total`, the sum of
             the weights of all rows that it is a mean over.
         codes, output: [N, E] and [Vd, E]; the correction is codes @ output.T. Needed where
             base_share < 1.
+        teacher: [N, H] final-normed hidden states of the target; p = softmax(teacher @ head.T),
+            over the drafting vocabulary. Needed for mix.l1 and mix.kl.
     """
     corrected = codes is not None and output is not None
     if base_share < 1 and not corrected:
         raise ValueError("a corrected loss needs codes and output")
+    if (mix.l1 or mix.kl) and teacher is None:
+        raise ValueError("a loss against the target's distribution needs a teacher")
     d_hidden = torch.empty_like(hidden) if hidden_gradient else None
     d_codes = None if codes is None else torch.empty_like(codes)
     d_output = None if output is None else torch.zeros_like(output)
     sums = [0.0, 0.0]
-    likelihood = torch.empty(len(hidden))
+    acceptance = torch.empty(len(hidden))
     for begin in range(0, len(hidden), chunk):
         part = slice(begin, begin + chunk)
         share, target = weights[part] / max(total, 1e-12), labels[part]
         base = F.linear(hidden[part], head).float()
+        law = None
+        if teacher is not None:
+            law = F.linear(teacher[part].to(head.dtype), head).float().softmax(-1)
         gradient = None
         if (
             codes is not None
@@ -119,44 +141,59 @@ def draft_loss(
             and d_output is not None
         ):
             final = base + F.linear(codes[part], output)
-            loss = _loss_to_gradient(final, target, share)
+            loss, acceptance[part] = _loss_to_gradient(final, target, law, share, mix)
             sums[1] += float((loss * share).sum())
-            likelihood[part] = torch.exp(-loss)
             final.mul_(1 - base_share)
             d_codes[part] = final @ output
             d_output += final.T @ codes[part]
             gradient = final
         if base_share > 0 or not corrected:
-            loss = _loss_to_gradient(base, target, share)
+            loss, accepted = _loss_to_gradient(base, target, law, share, mix)
             sums[0] += float((loss * share).sum())
             if not corrected:
-                likelihood[part] = torch.exp(-loss)
+                acceptance[part] = accepted
             gradient = (
                 base.mul_(base_share) if gradient is None else gradient.add_(base, alpha=base_share)
             )
         if d_hidden is not None and gradient is not None:
             d_hidden[part] = gradient @ head
-    return LossResult(sums[0], sums[1], likelihood, d_hidden, d_codes, d_output)
+    return LossResult(sums[0], sums[1], acceptance, d_hidden, d_codes, d_output)
 
 
 def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor, total: float) -> Tensor:
     """BCE of confidence logits [N], weighted and divided by `total`, against c* = 1 - L1(p, q) / 2
-    [N], a constant (DSpark, section 1.5).
-
-    The text is the target's greedy output, so p is one-hot at the label y and c* = 1 - (1 - q(y)) =
-    q(y): the drafter's own probability of the label, 0 where the drafting vocabulary lacks it.
-    DeepSpec lets this loss's gradient into backbone and W1. Here it reaches the confidence head
-    alone (`ConfidenceHead.forward` sees to that), so that a head with it is trained as one without.
+    [N], a constant (DSpark, section 1.5); 0 where the drafting vocabulary lacks the label.
     """
     loss = F.binary_cross_entropy_with_logits(logits, acceptance.detach(), reduction="none")
     return (loss * weights).sum() / max(total, 1e-12)
 
 
-def _loss_to_gradient(logits: Tensor, target: Tensor, share: Tensor) -> Tensor:
-    """Replace logits [n, Vd] by the gradient of sum(share * CE) in place; returns CE [n]."""
+def _loss_to_gradient(
+    logits: Tensor, target: Tensor, law: Tensor | None, share: Tensor, mix: Mix
+) -> tuple[Tensor, Tensor]:
+    """Replace logits [n, Vd] by the gradient of sum(share * loss) in place; returns loss and
+    acceptance [n]. law: the target's distribution p [n, Vd].
+
+    With q = softmax(logits): d CE = q - onehot, d KL = q - p, d L1 = q (s - sum(q s)) with
+    s = sign(q - p).
+    """
+    rows = torch.arange(len(target))
     log_z = torch.logsumexp(logits, dim=1)
-    loss = log_z - logits.gather(1, target[:, None]).squeeze(1)
-    logits.sub_(log_z[:, None]).exp_()
-    logits[torch.arange(len(target)), target] -= 1
-    logits.mul_(share[:, None])
-    return loss
+    entropy = log_z - logits[rows, target]
+    loss = mix.ce * entropy
+    if law is not None and mix.kl:
+        loss = loss + mix.kl * (torch.xlogy(law, law).sum(1) - (law * logits).sum(1) + log_z)
+    q = logits.sub_(log_z[:, None]).exp_()
+    if law is None:
+        logits[rows, target] -= 1
+        logits.mul_(mix.ce * share[:, None])
+        return loss, torch.exp(-entropy)
+    apart = q - law
+    distance = apart.abs().sum(1)
+    loss = loss + mix.l1 * distance
+    slope = apart.sign_()
+    slope.sub_((q * slope).sum(1, keepdim=True)).mul_(q).mul_(mix.l1)
+    q.mul_(mix.ce + mix.kl).add_(slope).sub_(law, alpha=mix.kl)
+    q[rows, target] -= mix.ce
+    q.mul_(share[:, None])
+    return loss, (1 - distance / 2).clamp_(0, 1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.dflash.config import DFlashConfig
-from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.dflash.model import DFlashBackbone, DFlashLayer
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
 from dartree_exp.drafters.heads.config import fresh
 from dartree_exp.drafters.heads.head import Head, make_head
@@ -92,6 +92,16 @@ def build_model(
     nn.init.constant_(model.backbone.norm.weight, 0.5)
     head.init_training()
     return model
+
+
+def pass_through(model: DraftModel, deeper_than: int) -> None:
+    """Let the backbone's layers from this number on add nothing, so that a deeper backbone starts
+    as the shallower one whose weights it has.
+    """
+    for module in list(model.backbone.layers)[deeper_than:]:
+        layer = cast(DFlashLayer, module)  # torch types a ModuleList's items as modules
+        nn.init.zeros_(layer.self_attn.o_proj.weight)
+        nn.init.zeros_(layer.mlp.down_proj.weight)
 
 
 def load_vocabulary(target: Target, ids: list[int], mask_token_id: int) -> Vocabulary:

@@ -10,11 +10,13 @@ from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.heads.spec import HEADS
 
 BASE, CORRECTED = "cross-entropy of the base logits", "cross-entropy of the corrected logits"
+L1 = "L1 distance to the target's distribution"
+KL = "KL divergence of the {logits} logits from the target's distribution"
 CONFIDENCE = "binary cross-entropy of the confidence head"
 DSPARK = {
     "terms": [
         {"loss": CORRECTED, "weight": "0.1"},
-        {"loss": "L1 distance to the target's distribution", "weight": "0.9"},
+        {"loss": L1, "weight": "0.9"},
         {"loss": CONFIDENCE, "weight": "1"},
     ],
     "schedule": "cosine",
@@ -29,15 +31,25 @@ def objective_of(settings: TrainingConfig) -> dict[str, Any]:
     """`terms` (loss, weight), `gamma` of the slot weights exp(-k / gamma), `schedule` of the
     learning rate.
     """
-    base, corrected = {"loss": BASE, "weight": "1"}, {"loss": CORRECTED, "weight": "1"}
     if settings.stage == "joint":
         share = f"from 1 to 0 over {100 * settings.base_decay:g} % of the run"
-        terms = [{**base, "weight": share}, {**corrected, "weight": "the rest"}]
+        shares = [("base", BASE, share), ("corrected", CORRECTED, "the rest")]
     else:
-        terms = [base if settings.stage == "backbone" else corrected]
+        backbone = settings.stage == "backbone"
+        shares = [("base", BASE, "") if backbone else ("corrected", CORRECTED, "")]
+    terms = [
+        {"loss": loss, "weight": share if share and weight == 1 else f"{weight:g} {share}".strip()}
+        for logits, entropy, share in shares
+        for loss, weight in (
+            (entropy, settings.ce),
+            (L1, settings.l1),
+            (KL.format(logits=logits), settings.kl),
+        )
+        if weight
+    ]
     if settings.stage != "backbone" and HEADS[settings.head].confident:
         terms.append({"loss": CONFIDENCE, "weight": "1"})
-    return {"terms": terms, "gamma": settings.gamma, "schedule": "linear"}
+    return {"terms": terms, "gamma": settings.gamma, "schedule": settings.schedule}
 
 
 def sentences(objective: dict[str, Any], head: str | None, block: int) -> str:

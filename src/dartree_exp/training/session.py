@@ -99,7 +99,7 @@ def _session(config: TrainConfig, path: Path, folder: RunFolder | None, team: Te
 
 
 def _loop(config: TrainConfig, trainer: Trainer, team: Team, log: _Log | None) -> None:
-    began = last_save = time.perf_counter()
+    last_save, began = time.perf_counter(), time.process_time()
     spent = trainer.seconds
     asked: KeyboardInterrupt | None = None
     with deferred([SIGINT]) as stop_if_asked:
@@ -111,7 +111,8 @@ def _loop(config: TrainConfig, trainer: Trainer, team: Team, log: _Log | None) -
                 asked = error
             now = time.perf_counter()
             # Every process must see the same progress, and stop at the same step.
-            trainer.seconds, stop = team.follow([spent + now - began, float(asked is not None)])
+            used = (time.process_time() - began) / config.threads
+            trainer.seconds, stop = team.follow([spent + used, float(asked is not None)])
             if log is None:
                 if stop:
                     return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +12,15 @@ from dartree_exp.training.errors import InputError, first_line
 
 _OF_A_RUN = ("init", "steps", "minutes", "validate_every", "save_every")
 """Settings that say where a run starts and ends, not what is trained: not kept."""
-_BEFORE = {"head": "gru", "markov_rank": 64}
+_BEFORE = {
+    "head": "gru",
+    "markov_rank": 64,
+    "ce": 1.0,
+    "l1": 0.0,
+    "kl": 0.0,
+    "schedule": "linear",
+    "confidence_gradient": "head",
+}
 """What settings were before they were recorded."""
 
 
@@ -21,8 +30,10 @@ def block_at(s: TrainingConfig, progress: float) -> int:
 
 
 def lr_at(s: TrainingConfig, progress: float, step: int) -> float:
-    """Linear warm-up over steps times linear decay to zero over the training's progress in 0..1."""
-    return s.lr * min(1.0, (step + 1) / s.warmup_steps) * max(0.0, 1.0 - progress)
+    """Linear warm-up over steps, times linear or cosine decay to zero over the progress in 0..1."""
+    left = max(0.0, 1.0 - progress)
+    decay = left if s.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
+    return s.lr * min(1.0, (step + 1) / s.warmup_steps) * decay
 
 
 def base_share(s: TrainingConfig, progress: float) -> float:

@@ -37,6 +37,38 @@ def shard_path(folder: Path, index: int) -> Path:
     return folder / f"shard_{index:04d}.safetensors"
 
 
+def finals_path(folder: Path, index: int) -> Path:
+    """File of the final hidden states of the shard with this number."""
+    return folder / f"finals_{index:04d}.safetensors"
+
+
+def write_finals(path: Path, finals: Tensor) -> None:
+    """Write bfloat16 [T, H] atomically (RecordError where that fails)."""
+    write_whole(path, {"finals": finals.to(torch.bfloat16).contiguous()}, {})
+
+
+def read_finals(folder: Path, index: int, tokens: int) -> Tensor:
+    """The final hidden states of a shard with this number of tokens, bfloat16 [tokens, H].
+
+    Raises InputError: no file, a damaged one, or of another number of tokens.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = finals_path(folder, index)
+    if not path.exists():
+        raise InputError(f"{path}: does not exist; run dartree_exp.training.finals")
+    try:
+        with safe_open(str(path), framework="pt") as handle:
+            finals: Tensor = handle.get_tensor("finals")
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path}: damaged ({first_line(error)}); delete it and run dartree_exp.training.finals"
+        ) from error
+    if len(finals) != tokens:
+        raise InputError(f"{path}: of {len(finals)} tokens, its shard has {tokens}; delete it")
+    return finals
+
+
 def write_shard(path: Path, samples: list[Sample], features: Tensor, taps: tuple[int, ...]) -> None:
     """Write atomically (RecordError where that fails); features float [T, n * hidden] in the order
     of the samples' tokens.

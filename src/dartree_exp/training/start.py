@@ -29,6 +29,11 @@ class Start:
     weights: dict[str, Tensor]
     scale: Tensor | None
 
+    @property
+    def layers(self) -> int:
+        """Of the backbone."""
+        return sum(name.endswith(".mlp.down_proj.weight") for name in self.weights)
+
     def under(self, scale: Tensor) -> dict[str, Tensor]:
         """The weights for features that `scale` [n * H] multiplies."""
         if self.scale is not None:
@@ -68,10 +73,16 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
             ) from error
         weights = {BACKBONE + name: value for name, value in stored.backbone.state_dict().items()}
         read, mask, scale = stored.config.target_layer_ids, stored.config.mask_token_id, None
+    start = Start(weights, scale)
+    if s.stage == "head" and start.layers != s.layers:
+        raise InputError(
+            f"training.init={init}: its backbone has {start.layers} layers; set "
+            f"training.layers={start.layers}, not {s.layers}"
+        )
     for what, there, here in (
         ("taps", list(read), list(taps)),
         ("mask_token_id", mask, s.mask_token_id),
     ):
         if there != here:
             raise InputError(f"training.init={init}: its backbone has {what} = {there}, not {here}")
-    return Start(weights, scale)
+    return start

@@ -15,6 +15,7 @@ from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
 from dartree_exp.training.forward import block_hidden
 from dartree_exp.training.losses import (
+    Mix,
     confidence_loss,
     draft_loss,
     draw_slots,
@@ -114,15 +115,18 @@ class Step(nn.Module):
                 totals[0],
                 codes=None if codes is None else codes.detach(),
                 output=None if output is None else output.detach(),
+                teacher=None if batch.finals is None else batch.finals.behind(slots)[live],
+                mix=Mix(s.ce, s.l1, s.kl),
                 base_share=base_share(s, progress),
                 hidden_gradient=backbone_trained,
             )
             doubt = None
             if corrected and model.confidence is not None:
                 inside = drawn.inside
-                accepted = torch.zeros_like(drawn.share).index_copy(0, live, result.likelihood)
+                accepted = torch.zeros_like(drawn.share).index_copy(0, live, result.acceptance)
                 before = previous.gather(1, slots).flatten()[inside]
-                logits = model.confidence(hidden[inside], before).float()
+                reach = s.confidence_gradient == "all"
+                logits = model.confidence(hidden[inside], before, reach).float()
                 doubt = confidence_loss(logits, accepted[inside], drawn.share[inside], totals[1])
         found = [
             (tensor, gradient)

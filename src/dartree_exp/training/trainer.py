@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
-from dartree_exp.config.training import TrainConfig
+from dartree_exp.config.training import TrainConfig, needs_finals
 from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import (
     MIN_OUTPUT,
@@ -26,6 +26,7 @@ from dartree_exp.training.model import (
     DraftModel,
     build_model,
     load_vocabulary,
+    pass_through,
     trained_parameters,
 )
 from dartree_exp.training.objective import objective_of
@@ -46,8 +47,8 @@ POLL_STEPS = 10  # between two looks for new shards
 
 
 class Trainer:
-    """`number` = optimiser steps done, `seconds` = wall clock spent on them, `running` = running
-    means of the losses.
+    """`number` = optimiser steps done, `seconds` = CPU time that each process spent on them,
+    `running` = running means of the losses.
 
     folder: where the checkpoint is. record: what `training.capture` wrote about the features. ids:
     the drafting vocabulary, ascending. Raises UserError.
@@ -72,7 +73,7 @@ class Trainer:
             )
         features = Path(config.features or "").expanduser()
         self.vocabulary = load_vocabulary(target, ids, s.mask_token_id)
-        self.store = FeatureStore(features, self.taps)
+        self.store = FeatureStore(features, self.taps, needs_finals(s))
         self.held = load_captured(features, 0, self.taps)
         if not self.held:
             raise InputError(f"{features}: no held-out sample has {MIN_OUTPUT} output tokens")
@@ -99,6 +100,7 @@ class Trainer:
                 self.model.load_state_dict(saved[0]["model"])
             elif start:
                 self.model.load_state_dict({**self.model.state_dict(), **start.under(scale)})
+                pass_through(self.model, deeper_than=start.layers)
         except (RuntimeError, KeyError) as error:  # tensors that are missing or of other sizes
             raise InputError(
                 f"{where}: weights of other sizes than these settings ({first_line(error)[:200]})"

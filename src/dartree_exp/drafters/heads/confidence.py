@@ -38,14 +38,20 @@ class ConfidenceHead(nn.Module):
         return self
 
     def forward(
-        self, hidden: Float[Tensor, "*slots H"], previous: Int64[Tensor, "*slots"]
+        self,
+        hidden: Float[Tensor, "*slots H"],
+        previous: Int64[Tensor, "*slots"],
+        reach: bool = False,
     ) -> Float[Tensor, "*slots"]:
-        """Logits for hidden states of slots and the preceding ids; no gradient flows to either."""
-        hidden = hidden.detach().to(self.proj.weight.dtype)
+        """Logits for hidden states of slots and the preceding ids. reach: gradients flow to the
+        hidden states and to W1.
+        """
+        hidden = (hidden if reach else hidden.detach()).to(self.proj.weight.dtype)
         if self.rank:
             if not self._tokens:
                 raise RuntimeError("ConfidenceHead: call bind(head) with the Markov head first")
-            hidden = torch.cat([hidden, F.embedding(previous, self._tokens[0].detach())], dim=-1)
+            table = self._tokens[0] if reach else self._tokens[0].detach()
+            hidden = torch.cat([hidden, F.embedding(previous, table)], dim=-1)
         return self.proj(hidden).squeeze(-1)
 
     def probability(

@@ -56,7 +56,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 ALLOWED: dict[str, tuple[str, ...]] = {
     "config": SPECS,
-    "inputs": SPECS,
+    "inputs": (*SPECS, "trees.rank_paths"),  # the shapes are files
     "budgets": ("trees.prune",),
     "training": ("decode.speculate", "decode.autoregress", "decode.Method"),  # the loop as one call
 }

@@ -16,6 +16,7 @@ from dartree_exp.trees.spec import TREES
 NOT_RESULTS = (
     "parts",
     "tree.draft_sampling",
+    "tree.paths",
     "output",
     "proof_prompts",
     "force",

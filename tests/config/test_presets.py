@@ -84,6 +84,7 @@ PRESETS = {
         True,
         False,
     ),
+    "medusa": ("medusa", "static", "marginal", 64, None, "base", "vocab", False, False),
 }
 
 
@@ -104,11 +105,11 @@ def parts(config: Config) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("method", PRESETS)
 def test_a_preset_is_its_published_method(method: str) -> None:
-    config = compose([f"+method={method}"])
+    config = compose([f"+method={method}", "model=toy"])  # which has weights for each
     assert parts(config) == PRESETS[method]
     assert config.method == method
     widths = {"pctree": 4, "dominotree_frontier": None}
-    budget = 16 if method.startswith("dominotree") else 64
+    budget = {"dominotree": 16, "dominotree_frontier": 16, "medusa": 63}.get(method, 64)
     beta = 0 if method in ("ddtree", "dominotree") else -0.2
     assert (config.tree.budget, config.tree.width, config.tree.beta) == (
         budget,

@@ -23,6 +23,8 @@ NEEDS = {
     "budget=confidence": ["drafter=dspark", "tree.budget=8"],
     "budget=fixed": ["tree.budget=8"],
     "budget=libraspec": ["tree=chain"],
+    "drafter=medusa": ["drafter.path=weights"],
+    "method=medusa": ["drafter.path=weights"],
 }
 
 

@@ -73,7 +73,7 @@ class _NoisySession:
 @cache
 def tree_config(*overrides: str):
     drafter = ["drafter=dspark"] if "budget=confidence" in overrides else []
-    config = compose(["tree.budget=16", *drafter, *overrides])
+    config = compose(["model=toy", "tree.budget=16", *drafter, *overrides])
     return config.tree, config.budget
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from clients import CLIENTS
+from neighbours import medusa
 
 from dartree_exp.config.methods import known_methods
 from dartree_exp.decode import Method
@@ -101,6 +102,14 @@ def _pairs() -> Iterator[tuple[str, Drafting]]:
 
 
 DRAFTING = dict(_pairs())
+DRAFTING |= {
+    f"medusa-{builder}": Drafting(
+        (f"tree={builder}", "tree.scoring=marginal"), None, builder, medusa
+    )
+    for builder in TREES
+    if builder != "static"
+}
+DRAFTING["medusa"] = Drafting(("method=medusa",), None, "static", medusa)
 DRAFTING |= {
     name: Drafting(
         ("tree=pruned", "tree.scoring=marginal"),

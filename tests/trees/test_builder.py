@@ -13,6 +13,7 @@ from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
 from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
+from dartree_exp.trees.rank_tree import RankTreeBuilder
 from dartree_exp.trees.spec import TREES
 
 
@@ -26,6 +27,7 @@ class Tree:
     children: int | None = None
     child_order: str = "base"
     narrow_by_budget: bool = False
+    paths: str = "smollm2_135m_63"
 
 
 KINDS = {
@@ -35,6 +37,7 @@ KINDS = {
     "pruned": PrunedBuilder,
     "pool": PoolBuilder,
     "frontier": FrontierBuilder,
+    "static": RankTreeBuilder,
 }
 
 

@@ -80,6 +80,9 @@ class TreeConfig:
         "are sampled at the target's temperature)",
         allowed=("argmax", "release"),
     )
+    paths: str = knob(
+        "rank paths of a static tree: the name of a shape that is shipped, or a JSON file"
+    )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
 
 

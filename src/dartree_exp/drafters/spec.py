@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from dartree_exp.parts import Parts, Spec
 
 SEEDED = "toy://"
-"""The `drafter.path` of a drafter with random weights for model=toy (`drafters/dflash/toy.py`)."""
+"""The `drafter.path` of a drafter with random weights for model=toy."""
 
 
 class DrafterSettings(Protocol):
@@ -58,6 +58,12 @@ FAMILIES = Parts(
         config="dartree_exp.drafters.dflash.config:read_config",
         heads=True,
         meaning="block-diffusion backbone, with or without a correction head",
+    ),
+    DrafterSpec(
+        name="medusa",
+        target="dartree_exp.drafters.medusa.checkpoint:load",
+        config="dartree_exp.drafters.medusa.config:read_config",
+        meaning="heads on the target's final hidden state, one for each depth",
     ),
     DrafterSpec(
         name="scripted",

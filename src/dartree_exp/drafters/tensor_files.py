@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -23,25 +23,29 @@ RESTRICTION = "t2d"
 _MARKS = ("BOOL", "U8", "I8", "I16", "I32", "I64")
 
 
-def weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path, weights: str = WEIGHTS) -> list[Path]:
     """One file, or the shards of an index. Raises CheckpointError if missing or damaged."""
     try:
-        return files_of(folder)
+        return files_of(folder, weights)
     except UnreadableError as error:
         raise CheckpointError(f"drafter {folder}: {error}") from error
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
+def read_tensors(
+    folder: Path, weights: str = WEIGHTS, marks: Collection[str] = (RESTRICTION,)
+) -> dict[str, Tensor]:
     """Every tensor of the folder by its current name. Raises CheckpointError, also for numbers that
     are not finite.
+
+    weights: name of the file. marks: the tensors that hold integers or flags.
     """
-    files = weight_files(folder)
+    files = weight_files(folder, weights)
     try:
         stored = headers(files)
     except UnreadableError as error:
         raise CheckpointError(f"drafter {folder}: {error}") from error
     for key, header in stored.items():
-        if header.dtype not in (FLOATS if key != RESTRICTION else _MARKS):
+        if header.dtype not in (FLOATS if key not in marks else _MARKS):
             raise CheckpointError(
                 f"drafter {folder}: tensor {key} of {header.file.name} has dtype {header.dtype}"
             )

@@ -22,6 +22,8 @@ SIZES = {
     "gru_hidden_dim": 1 << 18,
     "markov_rank": 1 << 18,
     "draft_vocab_size": 1 << 24,
+    "medusa_num_heads": 1 << 8,
+    "medusa_num_layers": 1 << 8,
 }
 """Upper bounds: far above any drafter, but small enough that no check fills the memory."""
 

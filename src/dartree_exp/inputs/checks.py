@@ -13,6 +13,8 @@ from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.models.hub import is_hub_name
 from dartree_exp.prompts.template import check_template
 from dartree_exp.records.reading import user_path
+from dartree_exp.trees.rank_paths import read_paths
+from dartree_exp.trees.spec import TREES
 
 
 def check_files(config: Config) -> None:
@@ -30,6 +32,8 @@ def check_files(config: Config) -> None:
         if key == "benchmark.path" or not is_hub_name(path):
             hub = "" if key == "benchmark.path" else " and is not a hub name (owner/name)"
             raise ConfigError(f"{key}={path}: does not exist{hub}")
+    if config.method != "ar" and "paths" in TREES[config.tree.name].reads:
+        read_paths(config.tree.paths)
     if config.drafter.path not in (None, SEEDED) and config.method != "ar":
         _check_checkpoint(config.drafter.path, config)
 

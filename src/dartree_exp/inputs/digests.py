@@ -21,6 +21,8 @@ from dartree_exp.errors import UserError
 from dartree_exp.models.digests import cache_folder, digest_of_files
 from dartree_exp.models.hub import at_hand
 from dartree_exp.prompts.rows import locate as locate_rows
+from dartree_exp.trees.rank_paths import paths_file
+from dartree_exp.trees.spec import TREES
 
 # Files that determine the ids of a text and the end of an answer.
 _SETTINGS = (
@@ -36,7 +38,8 @@ _SETTINGS = (
 
 
 def input_digests(config: Config) -> dict[str, str]:
-    """sha256 by role: target, target settings, drafter, drafter settings, calibration, prompts.
+    """sha256 by role: target, target settings, drafter, drafter settings, calibration, tree paths,
+    prompts.
 
     Only for files on this machine. Random weights and files not downloaded yet have no digest;
     missing or damaged files are reported by their loaders.
@@ -49,6 +52,7 @@ def input_digests(config: Config) -> dict[str, str]:
             folder / "config.json" for folder in _drafter_folders(config)
         ],
         "calibration": _calibration,
+        "tree paths": _tree_paths,
         "prompts": _prompts,
     }
     found = {}
@@ -87,6 +91,11 @@ def _calibration(config: Config) -> list[Path] | None:
     if not folders or not names:
         return None
     return [file for name in names if (file := folders[-1] / name).exists()]
+
+
+def _tree_paths(config: Config) -> list[Path] | None:
+    reads = config.method != "ar" and "paths" in TREES[config.tree.name].reads
+    return [paths_file(config.tree.paths)] if reads else None
 
 
 def _prompts(config: Config) -> list[Path] | None:

@@ -33,17 +33,17 @@ class Header:
     file: Path
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """`model.safetensors`, else all shards of the index. Raises UnreadableError if one is
+def weight_files(folder: Path, weights: str = WEIGHTS) -> list[Path]:
+    """The file `weights`, else all shards of the index. Raises UnreadableError if one is
     missing.
     """
-    if (folder / WEIGHTS).is_file():
-        files = [folder / WEIGHTS]
+    if (folder / weights).is_file():
+        files = [folder / weights]
     elif (folder / INDEX).is_file():
         files = [folder / name for name in _shards(folder / INDEX)]
     else:
         raise UnreadableError(
-            f"{folder}: neither {WEIGHTS} nor {INDEX}; other weight formats are not supported"
+            f"{folder}: neither {weights} nor {INDEX}; other weight formats are not supported"
         )
     for file in files:
         if not file.is_file():

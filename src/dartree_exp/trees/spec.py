@@ -23,6 +23,7 @@ class TreeSettings(Protocol):
     child_order: str
     narrow_by_budget: bool
     candidates_follow_budget: bool
+    paths: str
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,22 @@ TREES = Parts(
             # A smaller width is an approximation.
             "dominotree_frontier": Published(
                 "gru", "conditional", {**_DOMINOTREE, "width": None}, free=("candidates",)
+            )
+        },
+    ),
+    TreeSpec(
+        name="static",
+        target="dartree_exp.trees.rank_tree:RankTreeBuilder",
+        meaning="always the same shape: the ranks of the children along each path (`paths`)",
+        reads=("paths",),
+        published={
+            # The paper makes a shape for each drafter, from the accuracies of its heads. A marginal
+            # has the same order over any K.
+            "medusa": Published(
+                "none",
+                "marginal",
+                free=("paths", "candidates", "normalise", "candidates_follow_budget"),
+                family="medusa",
             )
         },
     ),

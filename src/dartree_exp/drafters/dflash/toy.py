@@ -9,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
-
 from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
@@ -19,6 +16,7 @@ from dartree_exp.drafters.heads.confidence import bind_confidence, make_confiden
 from dartree_exp.drafters.heads.config import fresh
 from dartree_exp.drafters.heads.head import make_head
 from dartree_exp.drafters.heads.spec import NO_HEAD
+from dartree_exp.drafters.seeded import fill
 from dartree_exp.models.toy import MASK_ID
 
 if TYPE_CHECKING:
@@ -63,17 +61,6 @@ def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafte
     confidence = bind_confidence(make_confidence(sizes, config.hidden_size), correction)
     for module in (backbone, correction, confidence):
         if module is not None:
-            _fill(module, seed)
+            fill(module, seed)
             module.requires_grad_(False).to(target.device, target.dtype)
     return DFlashDrafter(name, target, backbone, correction, confidence=confidence)
-
-
-@torch.no_grad()
-def _fill(module: nn.Module, seed: int) -> None:
-    """Norm weights are 1, all others normal(0, 1 / fan-in), drawn in the order of their names."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, weight in sorted(module.named_parameters()):
-        if "norm" in name:
-            weight.fill_(1.0)
-        else:
-            weight.copy_(torch.randn(weight.shape, generator=generator) / weight.shape[-1] ** 0.5)

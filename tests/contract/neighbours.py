@@ -1,0 +1,58 @@
+"""Other drafters than the block-diffusion ones, with random weights, in the contract's methods.
+
+Their drafts would nearly always be wrong, so the target's continuation gets a share of their
+scores; everything else is the drafter's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from dartree_exp.config import compose
+from dartree_exp.decode import Method
+from dartree_exp.drafters import load_drafter
+from dartree_exp.drafters.scripted.session import ScriptedDrafter
+from dartree_exp.interfaces import Block, Opening
+
+SHARE = 4.0
+
+
+def medusa(target, method: Method) -> Method:
+    return replace(method, drafter=HelpedBlocks(toy_drafter("medusa", target), target))
+
+
+def toy_drafter(name, target, *overrides):
+    """The drafter of `model=toy`, on any target."""
+    return load_drafter(compose([f"drafter={name}", "model=toy", *overrides]).drafter, target)
+
+
+class HelpedBlocks:
+    """A drafter that proposes blocks, whose logits are raised at the target's tokens."""
+
+    def __init__(self, drafter, target) -> None:
+        self._drafter = drafter
+        self._oracle = ScriptedDrafter("oracle", target, drafter.num_drafts)
+
+    def __getattr__(self, name):
+        return getattr(self._drafter, name)
+
+    def open(self, opening: Opening):
+        pairs = zip(opening.prompts, opening.samplers, strict=True)
+        oracles = [self._oracle.session(prompt, sampler) for prompt, sampler in pairs]
+
+        def scoring(block, commit, draws):
+            places = zip(oracles, commit.roots, commit.start, strict=True)
+            truth = Block.stack([one.propose(None, root, start) for one, root, start in places])
+            known = truth.logits.argmax(-1, keepdim=True)
+            noise = torch.stack([noise_at(s, block.logits.shape[1:]) for s in commit.start])
+            logits = block.logits.scatter_add(2, known, SHARE * noise.gather(2, known))
+            return opening.scoring(replace(block, logits=logits), commit, draws)
+
+        return self._drafter.open(replace(opening, scoring=scoring))
+
+
+def noise_at(start: int, shape) -> torch.Tensor:
+    """Uniform in [0, 1), by the position of the root."""
+    return torch.rand(shape, generator=torch.Generator().manual_seed(start))

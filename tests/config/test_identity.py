@@ -29,6 +29,7 @@ NOT_RESULTS = (
     "budget.threshold",
     "budget.alpha",
     "drafter.num_drafts",
+    "tree.expansion",
 )
 CHOICES = ("budget.name",)  # an unknown name has no hash
 

@@ -26,6 +26,7 @@ PRESETS = {
         False,
         False,
     ),
+    "jetspec": ("jetspec", "heap", "marginal", 64, 7, "base", "vocab", False, False),
     "heap_sequential": (
         "domino",
         "heap",
@@ -109,8 +110,10 @@ def test_a_preset_is_its_published_method(method: str) -> None:
     assert parts(config) == PRESETS[method]
     assert config.method == method
     widths = {"pctree": 4, "dominotree_frontier": None}
-    budget = {"dominotree": 16, "dominotree_frontier": 16, "medusa": 63}.get(method, 64)
-    beta = 0 if method in ("ddtree", "dominotree") else -0.2
+    budget = {"dominotree": 16, "dominotree_frontier": 16, "medusa": 63, "jetspec": 255}.get(
+        method, 64
+    )
+    beta = 0 if method in ("ddtree", "dominotree", "jetspec") else -0.2
     assert (config.tree.budget, config.tree.width, config.tree.beta) == (
         budget,
         widths.get(method, 12),

@@ -25,6 +25,8 @@ NEEDS = {
     "budget=libraspec": ["tree=chain"],
     "drafter=medusa": ["drafter.path=weights"],
     "method=medusa": ["drafter.path=weights"],
+    "drafter=jetspec": ["drafter.path=/x"],
+    "method=jetspec": ["drafter.path=/x"],
 }
 
 

@@ -48,7 +48,7 @@ class Scoring(NamedTuple):
 
 # A new head is one more line here.
 SCORERS = {
-    "marginal": Scoring("marginal", None, {"chain": ("dflash",), "heap": ("ddtree",)}),
+    "marginal": Scoring("marginal", None, {"chain": ("dflash",), "heap": ("ddtree", "jetspec")}),
     "static": Scoring("static", gru_head, {"heap": ("chain_ddtree",)}),
     "gru": Scoring(
         "conditional",

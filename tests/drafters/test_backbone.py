@@ -105,10 +105,14 @@ def test_rotary_angles_are_not_rounded_with_the_module(make_parts: Callable):
     torch.testing.assert_close(sin[0, 0, 0, 4:].double(), exact.sin(), atol=4e-3, rtol=0)
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_packed_backbone_drafts_the_same(make_parts: Callable, dtype: torch.dtype):
+def test_the_packed_backbone_drafts_the_same(
+    make_parts: Callable, dtype: torch.dtype, causal: bool
+):
     """Rounds past the first positions of its rotary table, with one and with many new rows."""
-    backbone, _, _ = make_parts(dtype, num_attention_heads=6, num_key_value_heads=2)
+    sizes = {"num_attention_heads": 6, "num_key_value_heads": 2}
+    backbone, _, _ = make_parts(dtype, **sizes, causal=causal)
     packed = PackedBackbone(backbone)
     caches, done = (backbone.new_cache(), backbone.new_cache()), 0
     for count in (7, 1, 60, 2):

@@ -9,6 +9,8 @@ import pytest
 import torch
 from drafter_support import edit_config
 
+from dartree_exp.config import compose
+from dartree_exp.drafters import load_drafter as load_configured
 from dartree_exp.drafters.dflash.checkpoint import load_drafter
 from dartree_exp.drafters.dflash.config import (
     CheckpointError,
@@ -16,6 +18,7 @@ from dartree_exp.drafters.dflash.config import (
     default_target_layer_ids,
     read_config,
 )
+from dartree_exp.errors import ConfigError
 
 
 def _drop_layout(raw: dict[str, Any]) -> None:
@@ -48,6 +51,46 @@ def test_plain_dflash_is_fill_in_by_definition(saved: Callable):
     folder, target = saved(head=None, shift_label=False)
     edit_config(folder, _drop_layout)
     assert load_drafter(folder, target).num_drafts == 5
+
+
+@pytest.mark.parametrize("kept", ["causal_head", "causal", "is_causal"])
+def test_any_name_of_the_causal_mask_is_enough(saved: Callable, kept: str):
+    folder, target = saved(head=None, causal=True)
+
+    def drop(raw: dict[str, Any]) -> None:
+        for name, place in (
+            ("causal_head", raw["dflash_config"]),
+            ("causal", raw["dflash_config"]),
+            ("is_causal", raw),
+        ):
+            assert place[name] is True  # all are written
+            if name != kept:
+                del place[name]
+
+    edit_config(folder, drop)
+    assert load_drafter(folder, target).backbone.config.causal
+
+
+def test_names_of_the_causal_mask_that_contradict_each_other_are_refused(saved: Callable):
+    folder, target = saved(head=None, causal=True)
+    edit_config(folder, lambda raw: raw.update(is_causal=False))
+    with pytest.raises(CheckpointError, match=r"causal mask.*causal_head.*is_causal.*contradict"):
+        load_drafter(folder, target)
+
+
+def test_a_backbone_without_the_flag_is_bidirectional(saved: Callable):
+    folder, target = saved(head=None)
+    assert "causal" not in (folder / "config.json").read_text()
+    assert not load_drafter(folder, target).backbone.config.causal
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_setting_that_contradicts_the_mask_is_refused(saved: Callable, causal: bool):
+    folder, target = saved(head=None, causal=causal)
+    said = str(not causal).lower()
+    settings = compose([f"drafter.path={folder}", "drafter=dflash", f"drafter.causal={said}"])
+    with pytest.raises(ConfigError, match=rf"drafter\.causal={said}.*use drafter\.causal="):
+        load_configured(settings.drafter, target)
 
 
 @pytest.mark.parametrize("kept", ["sample_from_anchor", "shift_label"])

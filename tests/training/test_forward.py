@@ -2,6 +2,7 @@
 or its own future.
 """
 
+import pytest
 import torch
 
 from dartree_exp.drafters.dflash.config import DFlashConfig
@@ -11,12 +12,13 @@ from dartree_exp.training.forward import BlockInputs, block_hidden
 BLOCK = 5
 
 
-def make(layers: int) -> tuple[DFlashBackbone, BlockInputs]:
+def make(layers: int, causal: bool = False) -> tuple[DFlashBackbone, BlockInputs]:
     config = DFlashConfig(
         hidden_size=48, intermediate_size=96, num_hidden_layers=layers, num_attention_heads=6,
         num_key_value_heads=2,
         head_dim=8, vocab_size=100, block_size=BLOCK,
         mask_token_id=3, target_layer_ids=(1, 2), num_target_layers=6, shift_label=True,
+        causal=causal,
     )  # fmt: skip
     torch.manual_seed(layers)
     backbone = DFlashBackbone(config).double()
@@ -60,9 +62,10 @@ def worst(
 
 
 @torch.no_grad()
-def test_equals_the_inference_path():
+@pytest.mark.parametrize("causal", [False, True])
+def test_equals_the_inference_path(causal):
     for layers in (1, 2, 3):
-        backbone, inputs = make(layers)
+        backbone, inputs = make(layers, causal)
         assert (
             worst(backbone, inputs, block_hidden(backbone, inputs, BLOCK), list(range(BLOCK)))
             < 1e-10
@@ -96,6 +99,15 @@ def test_features_from_the_anchor_on_change_nothing():
     after = block_hidden(backbone, inputs, BLOCK)
     assert torch.equal(before[0, 0], after[0, 0])
     assert not torch.allclose(before[0, 1], after[0, 1])
+
+
+@torch.no_grad()
+def test_a_causal_slot_does_not_depend_on_the_length_of_the_block():
+    """Later slots are not seen; in a bidirectional block they are."""
+    for causal in (True, False):
+        backbone, inputs = make(2, causal)
+        short, whole = (block_hidden(backbone, inputs, size) for size in (2, BLOCK))
+        assert torch.allclose(short, whole[:, :, :2], atol=1e-9) == causal
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ class Tree:
     child_order: str = "base"
     narrow_by_budget: bool = False
     paths: str = "smollm2_135m_63"
+    expansion: str = "best"
 
 
 KINDS = {

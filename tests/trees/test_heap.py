@@ -5,6 +5,7 @@ import torch
 from tree_support import ALL, every_path, paths, scorer
 
 from dartree_exp.interfaces import Limits
+from dartree_exp.trees.chain import ChainBuilder
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.heap import HeapBuilder
 
@@ -17,6 +18,58 @@ def test_heap_is_brute_force_top_b(scoring, budget):
     tree = HeapBuilder(ALL).build(made, Limits(4, budget)).validate(budget)
     assert list(paths(tree)) == [path for path, _ in best]  # in the order of popping, best first
     assert list(paths(tree).values()) == pytest.approx([score for _, score in best], abs=1e-6)
+
+
+@pytest.mark.parametrize("scoring", ["marginal", "static", "conditional"])
+@pytest.mark.parametrize("budget", [0, 2, 4, 9, 20])
+def test_a_spine_first_tree_is_the_greedy_chain_and_then_the_best(scoring, budget):
+    made = scorer(scoring, 7, 4, 5)
+    chain = ChainBuilder().build(made, Limits(4, budget))
+    tree = HeapBuilder(ALL, expansion="spine_first").build(made, Limits(4, budget)).validate(budget)
+    assert list(paths(tree))[: chain.num_nodes] == list(paths(chain))
+    inside, outside = set(paths(tree)), every_path(made, 4)
+    rest = [p for p in paths(tree) if p not in paths(chain)]
+    assert [outside[p] for p in rest] == sorted((outside[p] for p in rest), reverse=True)
+    closed = [s for p, s in outside.items() if p not in inside and (p[:-1] in inside or not p[:-1])]
+    assert not rest or outside[rest[-1]] >= max(closed) - 1e-6
+
+
+def grown_by_pushing_all(made, depth, width, budget):
+    """JetSpec's rule, written out over every path: the best node without children gets them all."""
+    scores, nodes, leaves = {(): 0.0, **every_path(made, depth)}, [], [()]
+    while leaves and len(nodes) < budget:
+        best = max(leaves, key=lambda path: scores[path])  # the first of equal ones
+        leaves.remove(best)
+        below = [p for p in scores if len(p) == len(best) + 1 and p[:-1] == best]
+        for child in sorted(below, key=lambda path: -scores[path])[:width]:
+            if len(nodes) < budget:
+                nodes.append(child)
+                leaves += [child] if len(child) < depth else []
+    return nodes
+
+
+@pytest.mark.parametrize("scoring", ["marginal", "conditional"])
+@pytest.mark.parametrize("width,budget", [(2, 7), (3, 11), (4, 40), (5, 1)])
+def test_pushing_all_children(scoring, width, budget):
+    made = scorer(scoring, 3, 3, 6)
+    children = Children(limit=width, order="corrected")
+    tree = HeapBuilder(children, expansion="push_all").build(made, Limits(3, budget))
+    assert list(paths(tree.validate(budget))) == grown_by_pushing_all(made, 3, width, budget)
+
+
+def test_pushing_all_is_not_the_tree_of_the_best_nodes():
+    made = scorer("marginal", 3, 3, 6)
+    trees = [
+        HeapBuilder(Children(limit=4), expansion=how).build(made, Limits(3, 8))
+        for how in ("best", "push_all")
+    ]
+    assert set(paths(trees[0])) != set(paths(trees[1]))
+    assert sum(paths(trees[0]).values()) > sum(paths(trees[1]).values())
+
+
+def test_an_unknown_expansion_is_refused():
+    with pytest.raises(ValueError, match="best, spine_first, push_all"):
+        HeapBuilder(ALL, expansion="depth_first")
 
 
 def test_depth_limit_and_children_narrow_the_heap():

@@ -9,7 +9,7 @@ from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.config.knob import knob
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
 from dartree_exp.drafters.spec import FAMILIES
-from dartree_exp.trees.spec import CHILD_ORDERS, NORMALISATIONS, SCORERS, TREES
+from dartree_exp.trees.spec import CHILD_ORDERS, EXPANSIONS, NORMALISATIONS, SCORERS, TREES
 from dartree_exp.verify.spec import VERIFIERS
 
 MOST_NODES = 16_384  # of a tree: the mask over their rows alone takes 1 GiB in fp32
@@ -29,6 +29,10 @@ class DrafterConfig:
     )
     head: str = knob(
         "correction head of the checkpoint to use; none: the backbone alone", allowed=HEAD_CHOICES
+    )
+    causal: bool = knob(
+        "the checkpoint's slots see only earlier slots of their block (JetSpec); must be what the "
+        "checkpoint says"
     )
     num_drafts: int | None = knob(
         "drafts per round of a drafter without a checkpoint; null: the checkpoint's",
@@ -68,6 +72,11 @@ class TreeConfig:
     )
     children: int | None = knob("most children per parent; null: as many as candidates", low=1)
     child_order: str = knob("score that orders children: base or corrected", allowed=CHILD_ORDERS)
+    expansion: str = knob(
+        "what enters a heap's tree: the best open node; the greedy chain and then the best "
+        "(spine_first); all children of the best node (push_all)",
+        allowed=EXPANSIONS,
+    )
     normalise: str = knob(
         "set that scores are normalised over; vocab_on_prefix: the vocabulary at uncorrected "
         "depths, else the candidates",

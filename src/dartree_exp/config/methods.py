@@ -44,7 +44,7 @@ def method_name(config: Config) -> str:
 def _earns(config: Config, terms: Published) -> bool:
     tree, drafter, ignored = config.tree, config.drafter, unread(asdict(config))
     return (
-        (drafter.family, drafter.head) == (terms.family, terms.head)
+        (drafter.family, drafter.head, drafter.causal) == (terms.family, terms.head, terms.causal)
         and tree.scoring == terms.scoring
         and tree.budget != AUTO
         and config.budget.name in terms.budgets

@@ -42,6 +42,7 @@ class TrainingConfig:
     )
     layers: int = knob("decoder layers of the backbone", low=1)
     block: int = knob("slots per block, the root slot included", low=2, high=1024)
+    causal: bool = knob("a slot sees only itself and earlier slots of its block (JetSpec)")
     short_block: int = knob("slots per block in the first part of the training", low=1)
     short_until: float = knob(
         "share of the training with short blocks, which teach as much for half the work",

@@ -21,6 +21,7 @@ class DrafterSettings(Protocol):
     head: str
     num_drafts: int | None
     seed: int
+    causal: bool
 
 
 EVERY_DRAFTER = ("name", "family", "path", "head", "seed")
@@ -57,6 +58,7 @@ FAMILIES = Parts(
         target="dartree_exp.drafters.dflash.load:load",
         config="dartree_exp.drafters.dflash.config:read_config",
         heads=True,
+        reads=("causal",),
         meaning="block-diffusion backbone, with or without a correction head",
     ),
     DrafterSpec(

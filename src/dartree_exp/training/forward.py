@@ -1,10 +1,11 @@
 """The backbone's training forward: many blocks of many sequences at once, the same numbers as
 `DFlashBackbone`.
 
-A block query sees context strictly before its anchor and all slots of its own block, nothing of
-other blocks. Three savings over the plain module with one big mask: keys of other blocks are never
-formed; the first layer's projections of the mask embedding, the same row in every slot, are
-computed once; and the last layer is evaluated only at the slots whose loss is wanted.
+A block query sees context strictly before its anchor and all slots of its own block (the slots up
+to itself for a causal backbone), nothing of other blocks. Three savings over the plain module with
+one big mask: keys of other blocks are never formed; the first layer's projections of the mask
+embedding, the same row in every slot, are computed once; and the last layer is evaluated only at
+the slots whose loss is wanted.
 `tests/training/test_forward.py` compares it with the module.
 """
 
@@ -62,7 +63,7 @@ def block_hidden(
     x = torch.cat([inputs.anchor_embeds.reshape(-1, width), inputs.mask_embed[None]])
     spread = torch.full((samples, anchors, block), samples * anchors)
     spread[:, :, 0] = torch.arange(samples * anchors).view(samples, anchors)
-    last = len(backbone.layers) - 1
+    last, causal = len(backbone.layers) - 1, backbone.config.causal
     for index, module in enumerate(backbone.layers):
         layer = cast(DFlashLayer, module)  # torch types a ModuleList's items as modules
         # In the first layer x holds one row per anchor and one mask row; `spread` says which row a
@@ -71,7 +72,9 @@ def block_hidden(
         h = layer.input_layernorm(x)
         attn = layer.self_attn
         context_kv = _context_kv(attn, context, inputs.rows, tables)
-        mixed = _attend(attn, h, spread, picked, positions, context_kv, hidden_context, tables)
+        mixed = _attend(
+            attn, h, spread, picked, positions, context_kv, hidden_context, tables, causal
+        )
         x = F.embedding(spread, x) if x.dim() == 2 else x
         if picked is not None:
             x = x.gather(2, picked[..., None].expand(-1, -1, -1, width))
@@ -113,6 +116,7 @@ def _attend(
     context_kv: tuple[Tensor, Tensor],
     hidden_context: Tensor,
     tables: tuple[Tensor, Tensor],
+    causal: bool,
 ) -> Tensor:
     """Attention output before o_proj, [S, A, R, heads * head_dim]."""
     size = attn.head_dim
@@ -149,6 +153,12 @@ def _attend(
     far = (queries.flatten(2, 3) @ context_kv[0].transpose(-1, -2)).view(*queries.shape[:4], -1)
     far = far + hidden_context[:, None, :, None]
     near = queries @ keys.transpose(-1, -2)
+    if causal:
+        later = torch.arange(near.shape[-1]) > (at - positions[..., :1])[..., None]
+        least = torch.finfo(near.dtype).min
+        # [S, A, R, b] for the heads of each row: R * group rows with the group last.
+        each = later.repeat_interleave(near.shape[3] // count, dim=2)
+        near = near.masked_fill(each[:, None], least)
     p = torch.softmax(torch.cat([far, near], dim=-1), dim=-1)
     length = far.shape[-1]
     out = (p[..., :length].flatten(2, 3) @ context_kv[1]).view_as(queries) + p[..., length:] @ v

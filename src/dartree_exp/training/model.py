@@ -79,6 +79,7 @@ def build_model(
         shift_label=True,
         head=fresh(settings.head, settings),
         draft_vocab_size=settings.vocab,
+        causal=settings.causal,
     )
     head = make_head(config.head, config.hidden_size, config.vocab_size, settings.vocab)
     assert head is not None

@@ -54,7 +54,7 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
         tensors, meta = saved
         old, read = from_json(meta["settings"])
         weights = {**tensors["model"], **tensors["ema"]}
-        scale, mask = weights.pop("feature_scale"), old.mask_token_id
+        scale, mask, causal = weights.pop("feature_scale"), old.mask_token_id, old.causal
         with_head = "backbone" not in (old.stage, s.stage) and old.head == s.head
         if with_head and not torch.equal(tensors["vocabulary"]["ids"], ids):
             raise InputError(
@@ -73,6 +73,7 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
             ) from error
         weights = {BACKBONE + name: value for name, value in stored.backbone.state_dict().items()}
         read, mask, scale = stored.config.target_layer_ids, stored.config.mask_token_id, None
+        causal = stored.config.causal
     start = Start(weights, scale)
     if s.stage == "head" and start.layers != s.layers:
         raise InputError(
@@ -82,6 +83,7 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
     for what, there, here in (
         ("taps", list(read), list(taps)),
         ("mask_token_id", mask, s.mask_token_id),
+        ("causal", causal, s.causal),
     ):
         if there != here:
             raise InputError(f"training.init={init}: its backbone has {what} = {there}, not {here}")

@@ -19,7 +19,7 @@ from dartree_exp.trees.children import Children
 from dartree_exp.trees.lift import EachRequest
 from dartree_exp.trees.prune import check_beta
 from dartree_exp.trees.scorer import levels
-from dartree_exp.trees.spec import TreeSettings
+from dartree_exp.trees.spec import BEST, EXPANSIONS, PUSH_ALL, SPINE_FIRST, TreeSettings
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import Draws, Limits, Scorer
@@ -62,76 +62,148 @@ class HeapBuilder:
     heap, because for beta <= 0 no key rises along a path (arXiv 2608.13524, Lemma 1). Path scores
     are sums in double precision, without the depth bonus.
 
+    expansion: `best`, as above. `spine_first`: the greedy chain enters first, then the best open
+    entries, so no round accepts fewer drafts than the chain (JetSpec's vLLM fork, `depth_first`).
+    `push_all`: the best node is popped and all its children enter the tree at once, which is not
+    the tree of the best nodes (JetSpec, arXiv 2606.18394, `accum_logp`).
+
     ties: `rank_tuple` or `insertion`; None uses the rule of the published method: insertion order
     (DominoTree) for path-dependent scorers, the rank tuple (DDTree) for the others. Ranks are
     indices in the node's own menu.
     """
 
-    def __init__(self, children: Children, ties: str | None = None, beta: float = 0.0) -> None:
+    def __init__(
+        self,
+        children: Children,
+        ties: str | None = None,
+        beta: float = 0.0,
+        expansion: str = BEST,
+    ) -> None:
         check_beta(beta)
         if ties is not None and ties not in TIE_RULES:
             raise ValueError(f"unknown tie rule {ties!r}: must be {' or '.join(TIE_RULES)}")
+        if expansion not in EXPANSIONS:
+            raise ValueError(f"expansion {expansion!r}: must be one of {', '.join(EXPANSIONS)}")
         self._children = children
         self._beta = beta
         self._ties = ties
+        self._expansion = expansion
 
     @classmethod
     def from_settings(cls, tree: TreeSettings) -> Self:
-        return cls(Children.from_settings(tree), beta=tree.beta)
+        return cls(Children.from_settings(tree), beta=tree.beta, expansion=tree.expansion)
 
     def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
-        """The `limits.nodes` best prefixes of at most `limits.depth` tokens, in heap order."""
+        """At most `limits.nodes` prefixes of at most `limits.depth` tokens, in the order in which
+        they entered.
+        """
         if scorer.root.numel() > 1:
             return EachRequest(self).build(scorer, limits, draws)
         limit, budget = levels(scorer, limits), limits.nodes
         tie = TIE_RULES[self._ties or ("insertion" if scorer.path_dependent else "rank_tuple")]
         kind = _PathMenus if scorer.path_dependent else _SharedMenus
-        menus = kind(scorer, limit, budget, self._children)
+        growing = _Growing(kind(scorer, limit, budget, self._children), self._beta, tie)
+        if limit and self._expansion == PUSH_ALL:
+            growing.push_all(limit, budget)
+        elif limit:
+            if self._expansion == SPINE_FIRST:
+                growing.spine(limit, budget)
+            else:
+                growing.push(0, 0)
+            growing.best_first(limit, budget)
+        return growing.tree(scorer.root)
 
-        tokens, parents, depths, scores, ranks = [0], [-1], [0], [0.0], [-1]
-        paths: list[Ties] = [()]
-        # -key, tie key, parent, index in its menu, score
-        open_entries: list[tuple[float, Ties, int, int, float]] = []
 
-        def push(parent: int, place: int) -> None:
-            menu = menus.of(parent)
-            if place < len(menu.scores):
-                score = scores[parent] + menu.scores[place]
-                key = score + self._beta * (depths[parent] + 1)
-                heappush(
-                    open_entries, (-key, tie(paths[parent], parent, place), parent, place, score)
-                )
+class _Growing:
+    """A tree that grows node by node."""
 
-        if limit:
-            push(0, 0)
-        while open_entries and len(parents) <= budget:
-            _, path, parent, place, score = heappop(open_entries)
-            menu = menus.of(parent)
-            node = len(parents)
-            tokens.append(menu.tokens[place])
-            ranks.append(menu.ranks[place])
-            parents.append(parent)
-            depths.append(depths[parent] + 1)
-            scores.append(score)
-            paths.append(path)
+    def __init__(
+        self, menus: _SharedMenus | _PathMenus, beta: float, tie: Callable[[Ties, int, int], Ties]
+    ) -> None:
+        self._menus, self._beta, self._tie = menus, beta, tie
+        self._tokens, self._parents, self._ranks = [0], [-1], [-1]
+        self._depths, self._scores = [0], [0.0]
+        self._paths: list[Ties] = [()]
+        # -key, tie key, parent, index in its menu
+        self._entries: list[tuple[float, Ties, int, int]] = []
+
+    def best_first(self, limit: int, budget: int) -> None:
+        """Add the best open entry until there are `budget` nodes."""
+        while self._entries and len(self._parents) <= budget:
+            _, _, parent, place = heappop(self._entries)
+            node = self._add(parent, place)
             if node == budget:
                 break
-            push(parent, place + 1)
-            if depths[node] < limit:
-                menus.open(node, parent, depths[node], tokens[node])
-                push(node, 0)
-        device, shape = scorer.root.device, (*scorer.root.shape, len(parents))
-        fields = torch.tensor([parents, depths, ranks, tokens], device=device)
+            self.push(parent, place + 1)
+            if self._depths[node] < limit:
+                self._open(node)
+                self.push(node, 0)
+
+    def spine(self, limit: int, budget: int) -> None:
+        """Add the best child of the node added last, until the chain is whole."""
+        node = 0
+        while self._depths[node] < limit and node < budget:
+            self.push(node, 1)
+            node = self._add(node, 0)
+            if self._depths[node] < limit:
+                self._open(node)
+
+    def push_all(self, limit: int, budget: int) -> None:
+        """Expand the best node that has no children yet: all its children enter, until there are
+        `budget` nodes. Equal keys: the node that entered first.
+        """
+        leaves = [(0.0, 0)]
+        while leaves and len(self._parents) <= budget:
+            _, node = heappop(leaves)
+            if node:
+                self._open(node)
+            for place in range(len(self._menus.of(node).scores)):
+                if len(self._parents) > budget:
+                    return
+                child = self._add(node, place)
+                if self._depths[child] < limit:
+                    heappush(leaves, (-self._key(self._scores[child], self._depths[child]), child))
+
+    def push(self, parent: int, place: int) -> None:
+        """Open an entry, if the parent's menu has one at `place`."""
+        menu = self._menus.of(parent)
+        if place < len(menu.scores):
+            score = self._scores[parent] + menu.scores[place]
+            key = self._key(score, self._depths[parent] + 1)
+            path = self._tie(self._paths[parent], parent, place)
+            heappush(self._entries, (-key, path, parent, place))
+
+    def _key(self, score: float, depth: int) -> float:
+        return score + self._beta * depth
+
+    def _open(self, node: int) -> None:
+        parent = self._parents[node]
+        self._menus.open(node, parent, self._depths[node], self._tokens[node])
+
+    def _add(self, parent: int, place: int) -> int:
+        menu, node = self._menus.of(parent), len(self._parents)
+        self._tokens.append(menu.tokens[place])
+        self._ranks.append(menu.ranks[place])
+        self._parents.append(parent)
+        self._depths.append(self._depths[parent] + 1)
+        self._scores.append(self._scores[parent] + menu.scores[place])
+        self._paths.append(self._tie(self._paths[parent], parent, place))
+        return node
+
+    def tree(self, root: Tensor) -> DraftTree:
+        device, shape = root.device, (*root.shape, len(self._parents))
+        lists = [self._parents, self._depths, self._ranks, self._tokens]
+        fields = torch.tensor(lists, device=device)
         parent, depth, rank, token = (field.view(shape) for field in fields)
-        token[..., 0] = scorer.root
+        token[..., 0] = root
         return DraftTree(
             tokens=token,
             parents=parent,
             depths=depth,
-            scores=torch.tensor(scores, dtype=torch.float64, device=device).view(shape),
+            scores=torch.tensor(self._scores, dtype=torch.float64, device=device).view(shape),
             ranks=rank,
-            supertree_size=len(parents) - 1,
-            levels=max(depths),
+            supertree_size=len(self._parents) - 1,
+            levels=max(self._depths),
         )
 
 

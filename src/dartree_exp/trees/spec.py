@@ -24,6 +24,7 @@ class TreeSettings(Protocol):
     narrow_by_budget: bool
     candidates_follow_budget: bool
     paths: str
+    expansion: str
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ PLAIN = {
     "narrow_by_budget": False,
     "candidates_follow_budget": False,
     "draft_sampling": "argmax",
+    "expansion": "best",
 }
 """The values of knobs in a published method that does not set them."""
 
@@ -51,7 +53,8 @@ class Published:
     settings: knobs of the tree that the publication fixes, besides the `PLAIN` ones. free: knobs
     that may vary under the name, because the publication varies them or because they change no
     draft; `depth` and the number `budget` are always free. Every knob that the tree and the scorer
-    read is in one of the three. budgets: the budget policies that the method may have.
+    read is in one of the three. budgets: the budget policies that the method may have. causal:
+    whether the backbone is causal in its block.
     """
 
     head: str
@@ -60,6 +63,7 @@ class Published:
     free: tuple[str, ...] = ()
     budgets: tuple[str, ...] = ("fixed",)
     family: str = "dflash"
+    causal: bool = False
 
     @property
     def fixed(self) -> dict[str, Any]:
@@ -97,6 +101,7 @@ OWN = "own"
 """The scoring of drafters that bring their scorer."""
 NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 CHILD_ORDERS = ("base", "corrected")
+EXPANSIONS = BEST, SPINE_FIRST, PUSH_ALL = "best", "spine_first", "push_all"
 ALWAYS_FREE = ("budget", "depth")
 EVERY_TREE = ("scoring", *ALWAYS_FREE)
 """Knobs that are read for every tree."""
@@ -136,7 +141,7 @@ TREES = Parts(
         name="heap",
         target="dartree_exp.trees.heap:HeapBuilder",
         meaning="best-first: the most likely child next, until the budget is spent",
-        reads=("beta", *_CHILDREN),
+        reads=("beta", "expansion", *_CHILDREN),
         published={
             "ddtree": Published("none", "marginal", _DDTREE, free=("candidates",)),
             "dominotree": Published(
@@ -148,6 +153,14 @@ TREES = Parts(
             # Table 2 of DARTree's paper; beta is that of the pruned tree they are compared with.
             "heap_sequential": Published(
                 "gru", "conditional", _DARTREE, free=("beta", "candidates")
+            ),
+            # Width 7 in the release, which counts the root in its budget of 256.
+            "jetspec": Published(
+                "none",
+                "marginal",
+                {"normalise": "vocab", "expansion": PUSH_ALL},
+                free=("candidates", "children"),
+                causal=True,
             ),
             "chain_ddtree": Published("gru", "static", _DDTREE, free=("beta", "candidates")),
         },

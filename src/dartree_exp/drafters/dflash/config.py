@@ -15,8 +15,10 @@ from typing import Any
 from dartree_exp.drafters.dflash.backbone_ref import reference_in
 from dartree_exp.drafters.dflash.layouts import (
     ARCHITECTURES,
+    CAUSAL_KEYS,
     DEEPSPEC,
     DFLASH,
+    causal_in_block,
     default_target_layer_ids,
     refuse_unsupported,
     rope_theta,
@@ -43,8 +45,9 @@ class DFlashConfig:
 
     `shift_label`: the slot layout, true = anchor-first (slot k predicts root + k + 1, `block_size`
     drafts), false = fill-in (slot k predicts root + k, slot 0 unused, `block_size` - 1 drafts).
-    `layout`: the released layout, `DFlashDraftModel` (also Domino) or `Qwen3DSparkModel`.
-    `draft_vocab_size`: number of target ids in the drafting softmax, None = all.
+    `causal`: a slot sees only itself and earlier slots of its block (JetSpec). `layout`: the
+    released layout, `DFlashDraftModel` (also Domino) or `Qwen3DSparkModel`. `draft_vocab_size`:
+    number of target ids in the drafting softmax, None = all.
     """
 
     hidden_size: int
@@ -65,6 +68,7 @@ class DFlashConfig:
     head: HeadConfig | None = None
     draft_vocab_size: int | None = None
     layout: str = DFLASH
+    causal: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -172,6 +176,7 @@ class DFlashConfig:
             max_position_embeddings=need("max_position_embeddings"),
             head=head,
             draft_vocab_size=get("draft_vocab_size"),
+            causal=causal_in_block(raw, own),
             layout=DEEPSPEC
             if architecture == DEEPSPEC or (head is not None and head.deepspec)
             else DFLASH,
@@ -191,6 +196,7 @@ class DFlashConfig:
             own |= {"shift_label": self.shift_label} | (
                 self.head.to_json() if self.head is not None else {}
             )
+            own |= dict.fromkeys(CAUSAL_KEYS, True) if self.causal else {}
             own = {"dflash_config": own}
         top: dict[str, Any] = own | {
             "architectures": [self.layout],
@@ -215,6 +221,8 @@ class DFlashConfig:
         }
         if self.draft_vocab_size is not None:
             top["draft_vocab_size"] = self.draft_vocab_size
+        if self.causal:
+            top["is_causal"] = True
         return top
 
 

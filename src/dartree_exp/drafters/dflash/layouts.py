@@ -57,6 +57,23 @@ def slot_layout(raw: dict[str, Any], own: dict[str, Any], projector: Any) -> boo
     )
 
 
+CAUSAL_KEYS = ("causal_head", "causal")
+"""JetSpec's and NeMo's names in `dflash_config`; newer z-lab code has `is_causal` at the top."""
+
+
+def causal_in_block(raw: dict[str, Any], own: dict[str, Any]) -> bool:
+    """Whether a slot sees only itself and earlier slots of its block (JetSpec). The wrong mask
+    costs acceptance without any error, so all three names are read. Raises CheckpointError.
+    """
+    found = {f"dflash_config.{key}": own[key] for key in CAUSAL_KEYS if own.get(key) is not None}
+    if raw.get("is_causal") is not None:
+        found["is_causal"] = raw["is_causal"]
+    values = {flag(key, value) for key, value in found.items()}
+    if len(values) > 1:
+        raise CheckpointError(f"causal mask: {found} contradict each other")
+    return bool(values) and values.pop()
+
+
 def rope_theta(raw: dict[str, Any]) -> float:
     """Rotary base from `rope_theta` (transformers 4) or `rope_parameters` (transformers 5). Raises
     CheckpointError, also for scaled rotary embeddings.

@@ -33,9 +33,16 @@ def load(settings: DrafterSettings, target: Target) -> DFlashDrafter:
     if settings.path == SEEDED:
         from dartree_exp.drafters.dflash.toy import toy_drafter
 
-        return toy_drafter(target, settings.head, settings.seed, settings.name)
+        return toy_drafter(target, settings.head, settings.seed, settings.name, settings.causal)
     folder = locate(settings.path)
-    wrong = wrong_head(read_config(folder).head, settings.head)
+    config = read_config(folder)
+    if config.causal != settings.causal:
+        raise ConfigError(
+            f"drafter.causal={str(settings.causal).lower()}: the backbone of {folder} is "
+            f"{'causal' if config.causal else 'bidirectional'} in its block; use drafter.causal="
+            f"{str(config.causal).lower()}"
+        )
+    wrong = wrong_head(config.head, settings.head)
     if wrong is not None:
         raise ConfigError(f"drafter.head={settings.head}: the checkpoint {folder} {wrong}")
     return load_drafter(folder, target, use_head=settings.head != NO_HEAD, name=settings.name)

@@ -60,9 +60,9 @@ class DFlashBackbone(nn.Module):
         features: the target's tapped hidden states of the C new context tokens, layers
         concatenated. block_embeds: embeddings of root and mask tokens; in training, several blocks
         concatenated. Positions are absolute. mask: over keys [context; all blocks], not allowed
-        with a cache; None: every slot sees all context and the whole block. cache: context of
-        earlier calls; the C new rows are appended, the block's are not kept. Raises ValueError for
-        mask and cache together.
+        with a cache; None: every slot sees all context and the whole block, or only the slots up
+        to itself if the config is `causal`. cache: context of earlier calls; the C new rows are
+        appended, the block's are not kept. Raises ValueError for mask and cache together.
         """
         if mask is not None and cache is not None:
             raise ValueError(
@@ -72,8 +72,13 @@ class DFlashBackbone(nn.Module):
         rotary = rotary_table(
             torch.cat([context_positions, block_positions], dim=1), self.config, block_embeds.dtype
         )
+        past = 0 if cache is None else cache.length
         if cache is not None:
             cache.reserve(features.shape[1] + block_embeds.shape[1])
+        if mask is None and self.config.causal:
+            slots = block_embeds.shape[1]
+            mask = causal_mask(past + features.shape[1], slots, block_embeds.dtype)
+            mask = mask.to(block_embeds.device)[None, None]
         x = block_embeds
         for layer in self.layers:
             x = layer(x, context, rotary, mask, cache)
@@ -171,6 +176,12 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows size"]) -> Float[Tensor, "*rows size"]:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+def causal_mask(context: int, slots: int, dtype: torch.dtype) -> Float[Tensor, "Q keys"]:
+    """Additive mask of one block: all context, the slot itself and the slots before it."""
+    later = torch.full((slots, slots), torch.finfo(dtype).min, dtype=dtype).triu(1)
+    return F.pad(later, (context, 0))
 
 
 def rotary_table(

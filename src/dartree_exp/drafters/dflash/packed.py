@@ -16,7 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dartree_exp.drafters.dflash.cache import DraftCache
-from dartree_exp.drafters.dflash.model import DFlashBackbone, DFlashLayer, rotary_table
+from dartree_exp.drafters.dflash.model import (
+    DFlashBackbone,
+    DFlashLayer,
+    causal_mask,
+    rotary_table,
+)
 from dartree_exp.kernels.packed_linear import packed_linear, packed_linears
 
 # cos and sin of positions; sin is negative in the first half of a head.
@@ -55,8 +60,11 @@ class PackedBackbone:
         rotary = cos[start:end], sin[start:end]
         context = self._context_norm(self._fc(features.to(self.dtype))).to(self.dtype)
         x = block.to(cos.dtype)
+        mask = None
+        if self.config.causal:
+            mask = causal_mask(start + rows, len(block), self.dtype).to(x.device)
         for index, layer in enumerate(self._layers):
-            x = layer(x, context, rotary, cache, index)
+            x = layer(x, context, rotary, cache, index, mask)
         cache.length += rows
         return self._norm(x).to(self.dtype)
 
@@ -103,6 +111,7 @@ class _Layer:
         rotary: Rotary,
         cache: DraftCache,
         index: int,
+        mask: Float[Tensor, "b keys"] | None,
     ) -> Float[Tensor, "b H"]:
         dtype = context.dtype
         # The context skips input_layernorm: hidden_norm normed it once for all layers.
@@ -114,7 +123,7 @@ class _Layer:
         q, k = qk.transpose(0, 1)[None].tensor_split([self._queries], dim=1)
         keys, values = cache.write(index, k, self._heads(v).transpose(0, 1)[None])
         q = q[:, :, -len(x) :].to(dtype)
-        out = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+        out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, enable_gqa=True)
         x = x + self._o(out[0].transpose(0, 1).flatten(1))
         gate, up = self._gate_up(self._norm_post(x).to(dtype))
         return x + self._down(F.silu(gate) * up)

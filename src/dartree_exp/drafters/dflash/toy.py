@@ -33,7 +33,9 @@ class _Sizes:
     pure_prefix: int = 1
 
 
-def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafter:
+def toy_drafter(
+    target: Target, head: str, seed: int, name: str, causal: bool = False
+) -> DFlashDrafter:
     """A drafter with 6 drafts per block. head: `none` or the name of a head, with a confidence head
     if that kind may have one.
 
@@ -55,6 +57,7 @@ def toy_drafter(target: Target, head: str, seed: int, name: str) -> DFlashDrafte
         shift_label=True,
         max_position_embeddings=target.max_positions,
         head=sizes,
+        causal=causal,
     )
     backbone = DFlashBackbone(config)
     correction = make_head(sizes, config.hidden_size, config.vocab_size)

@@ -102,7 +102,9 @@ def keeps_its_name(config: Config, terms: Published, key: str, value: Any) -> bo
         return name in terms.free_knobs or key in unread(asdict(config))
     if key == "budget.name":
         return value in terms.budgets
-    return key not in ("drafter.family", "drafter.head", "drafter.causal", "verify.name")
+    if key == "drafter.causal":
+        return key in unread(asdict(config))
+    return key not in ("drafter.family", "drafter.head", "verify.name")
 
 
 @pytest.mark.parametrize("method", known_methods())

@@ -44,7 +44,8 @@ def method_name(config: Config) -> str:
 def _earns(config: Config, terms: Published) -> bool:
     tree, drafter, ignored = config.tree, config.drafter, unread(asdict(config))
     return (
-        (drafter.family, drafter.head, drafter.causal) == (terms.family, terms.head, terms.causal)
+        (drafter.family, drafter.head) == (terms.family, terms.head)
+        and (drafter.causal == terms.causal or "drafter.causal" in ignored)
         and tree.scoring == terms.scoring
         and tree.budget != AUTO
         and config.budget.name in terms.budgets

@@ -27,6 +27,7 @@ PRESETS = {
         False,
     ),
     "jetspec": ("jetspec", "heap", "marginal", 64, 7, "base", "vocab", False, False),
+    "treeflash": ("treeflash", "heap", "lattice", 16, None, "base", "candidates", False, False),
     "heap_sequential": (
         "domino",
         "heap",
@@ -113,7 +114,7 @@ def test_a_preset_is_its_published_method(method: str) -> None:
     budget = {"dominotree": 16, "dominotree_frontier": 16, "medusa": 63, "jetspec": 255}.get(
         method, 64
     )
-    beta = 0 if method in ("ddtree", "dominotree", "jetspec") else -0.2
+    beta = 0 if method in ("ddtree", "dominotree", "jetspec", "treeflash") else -0.2
     assert (config.tree.budget, config.tree.width, config.tree.beta) == (
         budget,
         widths.get(method, 12),

@@ -100,6 +100,11 @@ COMBINATIONS = [
         ["tree.normalise=vocab_on_prefix", "candidates, vocab"],
     ),
     ("drafter=dflash tree.scoring=conditional", ["tree.scoring=conditional", "dflash", "marginal"]),
+    ("tree.scoring=lattice", ["tree.scoring=lattice", "head=gru", "dspark, dspark_gated"]),
+    (
+        "drafter=dspark tree.scoring=lattice tree.candidates=all",
+        ["tree.candidates=all", "lattice", "a number"],
+    ),
     ("tree.scoring=own", ["tree.scoring=own", "family=dflash", "marginal, static, conditional"]),
     ("drafter=dflash tree.scoring=static", ["tree.scoring=static", "dflash", "marginal"]),
     ("method=dartree_pruned drafter=dflash", ["tree.scoring=conditional", "dflash"]),

@@ -26,6 +26,8 @@ NEEDS = {
     "drafter=medusa": ["drafter.path=weights"],
     "method=medusa": ["drafter.path=weights"],
     "drafter=jetspec": ["drafter.path=/x"],
+    "drafter=treeflash": ["drafter.path=/x"],
+    "method=treeflash": ["drafter.path=/x"],
     "method=jetspec": ["drafter.path=/x"],
 }
 

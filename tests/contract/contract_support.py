@@ -13,6 +13,7 @@ from neighbours import medusa
 from dartree_exp.config.methods import known_methods
 from dartree_exp.decode import Method
 from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.swiglu import SwiGLUHead
 from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import CorrectionHead
 from dartree_exp.trees.spec import TREES
@@ -34,6 +35,14 @@ def markov_head(kind: str, target) -> CorrectionHead:
     torch.manual_seed(5)
     head = MARKOV_HEADS[kind](target.hidden_size, target.vocab_size, RANK)
     return head.to(target.dtype).requires_grad_(False).bind(target.embed_weight)
+
+
+@cache
+def swiglu_head(target) -> CorrectionHead:
+    torch.manual_seed(5)
+    head = SwiGLUHead(target.hidden_size, 12)
+    head = head.to(target.dtype).requires_grad_(False)
+    return head.bind(target.embed_weight, lm_head=target.lm_head_weight)
 
 
 class Scoring(NamedTuple):
@@ -66,6 +75,9 @@ SCORERS = {
         partial(markov_head, "vanilla"),
         {"chain": ("dspark",), "pruned": ("dartree_dspark",), "pool": ("pctree",)},
     ),
+    "swiglu": Scoring("conditional", swiglu_head, {}),
+    "lattice": Scoring("lattice", swiglu_head, {"heap": ("treeflash",)}),
+    "markov lattice": Scoring("lattice", partial(markov_head, "vanilla"), {}),
     "gated": Scoring("conditional", partial(markov_head, "gated"), {}),
     "rnn": Scoring("conditional", partial(markov_head, "rnn"), {}),
 }
@@ -93,6 +105,8 @@ def _pairs() -> Iterator[tuple[str, Drafting]]:
         for builder in TREES:
             for name in names(scorer, builder):
                 parts = (f"tree={builder}", f"tree.scoring={scoring}")
+                lattice = ("drafter=treeflash", "tree.candidates=8")
+                parts += lattice if scoring == "lattice" else ()
                 yield (
                     name,
                     Drafting(

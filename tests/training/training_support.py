@@ -11,8 +11,8 @@ from dartree_exp.training.trainer import Trainer
 
 SMALL = {
     "block": 4, "short_block": 3, "loss_slots": 2, "vocab": 30, "gru_width": 8, "rank": 8,
-    "markov_rank": 6, "samples": 4, "anchors": 6, "lr": 0.01, "warmup_steps": 4, "ema": 0.9,
-    "validate_every": 20, "mask_token_id": 0,
+    "markov_rank": 6, "swiglu_width": 8, "samples": 4, "anchors": 6, "lr": 0.01,
+    "warmup_steps": 4, "ema": 0.9, "validate_every": 20, "mask_token_id": 0,
 }  # fmt: skip
 
 

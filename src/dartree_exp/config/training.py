@@ -58,6 +58,7 @@ class TrainingConfig:
     gru_width: int = knob("width of the GRU head's state", low=1)
     rank: int = knob("rank of the GRU head's output", low=1)
     markov_rank: int = knob("rank of a Markov head", low=1)
+    swiglu_width: int = knob("inner width of the SwiGLU head", low=1)
     pure_prefix: int = knob("first depths that the GRU head leaves alone", low=0)
     samples: int = knob("sequences per step, shared by the processes", low=1)
     anchors: int = knob("blocks per sequence", low=1)

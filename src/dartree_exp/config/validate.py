@@ -91,6 +91,16 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"tree.scoring={tree.scoring}: drafter={drafter.name} has no correction head; "
             f"use tree.scoring=marginal, or a drafter with a head: drafter={drafters_with()}"
         )
+    scorer = SCORERS[tree.scoring]
+    if scorer.last_token and drafter.head in HEADS:
+        able = ", ".join(spec.drafter for spec in HEADS.values() if spec.last_token)
+        if not HEADS[drafter.head].last_token:
+            yield (
+                f"tree.scoring={scorer.name}: drafter.head={drafter.head} reads the whole path; "
+                f"use a head that reads the token before: drafter={able}"
+            )
+        if tree.candidates == "all" and not tree.candidates_follow_budget:
+            yield f"tree.candidates=all: tree.scoring={scorer.name} needs a number"
     if tree.draft_sampling == "release" and (tree.name, tree.scoring, drafter.head) != (
         "chain",
         "conditional",

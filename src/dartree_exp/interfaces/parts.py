@@ -39,6 +39,7 @@ class CorrectionHead(Protocol):
     """
 
     pure_draft_prefix_len: int
+    last_token: bool  # a state depends only on the token read last
 
     def start(self, roots: int | tuple[int, ...]) -> Float[Tensor, "R S"]:
         """State after reading each request's root."""

@@ -39,14 +39,16 @@ def load_exported(folder: Path, target: Target) -> Exported:
     vocabulary = load_vocabulary(target, ids.tolist(), stored.config.mask_token_id)
     head = None if stored.head is None else narrow_head(stored.head, ids, stored.config.vocab_size)
     if head is not None:
-        head.bind(vocabulary.embed)
+        head.bind(vocabulary.embed, lm_head=vocabulary.head)
     return Exported(stored.config, stored.backbone, head, vocabulary)
 
 
 def full_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
     """The head over the target's whole vocabulary: output rows of ids outside the drafting
-    vocabulary are zero.
+    vocabulary are zero. Itself if its output is the target's.
     """
+    if head.output_key is None:
+        return head
     rows = torch.zeros(vocab_size, head.output.shape[1])
     rows[ids] = head.output.detach()
     return _with_output(head, rows, vocab_size)
@@ -54,15 +56,17 @@ def full_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
 
 def narrow_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
     """The opposite of `full_head`: only the output rows of the drafting vocabulary `ids` int64
-    [Vd].
+    [Vd]. Itself if its output is the target's.
     """
+    if head.output_key is None:
+        return head
     return _with_output(head, head.output.detach()[ids].clone(), vocab_size)
 
 
 def _with_output(head: Head, rows: Tensor, vocab_size: int) -> Head:
     copy = make_head(head.config(), head.hidden_size, vocab_size, len(rows))
     assert copy is not None
-    copy.load_state_dict({**head.state_dict(), head.output_key: rows})
+    copy.load_state_dict({**head.state_dict(), str(head.output_key): rows})
     return copy.requires_grad_(False)
 
 

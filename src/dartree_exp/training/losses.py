@@ -97,6 +97,7 @@ def draft_loss(
     mix: Mix = Mix(),  # noqa: B008
     base_share: float = 1.0,
     hidden_gradient: bool = True,
+    output_gradient: bool = True,
     chunk: int = 512,
 ) -> LossResult:
     """Mixed loss base_share * loss(base) + (1 - base_share) * loss(base + correction), with
@@ -123,7 +124,7 @@ def draft_loss(
         raise ValueError("a loss against the target's distribution needs a teacher")
     d_hidden = torch.empty_like(hidden) if hidden_gradient else None
     d_codes = None if codes is None else torch.empty_like(codes)
-    d_output = None if output is None else torch.zeros_like(output)
+    d_output = torch.zeros_like(output) if output is not None and output_gradient else None
     sums = [0.0, 0.0]
     acceptance = torch.empty(len(hidden))
     for begin in range(0, len(hidden), chunk):
@@ -134,18 +135,14 @@ def draft_loss(
         if teacher is not None:
             law = F.linear(teacher[part].to(head.dtype), head).float().softmax(-1)
         gradient = None
-        if (
-            codes is not None
-            and output is not None
-            and d_codes is not None
-            and d_output is not None
-        ):
+        if codes is not None and output is not None and d_codes is not None:
             final = base + F.linear(codes[part], output)
             loss, acceptance[part] = _loss_to_gradient(final, target, law, share, mix)
             sums[1] += float((loss * share).sum())
             final.mul_(1 - base_share)
             d_codes[part] = final @ output
-            d_output += final.T @ codes[part]
+            if d_output is not None:
+                d_output += final.T @ codes[part]
             gradient = final
         if base_share > 0 or not corrected:
             loss, accepted = _loss_to_gradient(base, target, law, share, mix)

@@ -15,6 +15,7 @@ _OF_A_RUN = ("init", "steps", "minutes", "validate_every", "save_every")
 _BEFORE = {
     "head": "gru",
     "markov_rank": 64,
+    "swiglu_width": 512,
     "causal": False,
     "ce": 1.0,
     "l1": 0.0,

@@ -119,6 +119,7 @@ class Step(nn.Module):
                 mix=Mix(s.ce, s.l1, s.kl),
                 base_share=base_share(s, progress),
                 hidden_gradient=backbone_trained,
+                output_gradient=output is not None and output.requires_grad,
             )
             doubt = None
             if corrected and model.confidence is not None:

@@ -115,7 +115,7 @@ class Trainer:
         s = self.settings
         self.average = AveragedModel(self.model, multi_avg_fn=_ema(s.ema))
         for model in (self.model, self.averaged):
-            model.head.bind(self.vocabulary.embed)
+            model.head.bind(self.vocabulary.embed, lm_head=self.vocabulary.head)
             model.requires_grad_(False)
         self.parameters = trained_parameters(self.model, s.stage)
         for parameter in self.parameters:

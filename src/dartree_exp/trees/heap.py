@@ -7,6 +7,7 @@ one correction per popped node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dartree_exp.interfaces import DraftTree
+from dartree_exp.kernels.candidate_select import stable_topk
 from dartree_exp.trees.children import Children
 from dartree_exp.trees.lift import EachRequest
 from dartree_exp.trees.prune import check_beta
@@ -158,16 +160,16 @@ class _Growing:
             if node:
                 self._open(node)
             for place in range(len(self._menus.of(node).scores)):
-                if len(self._parents) > budget:
-                    return
+                if len(self._parents) > budget or self._menus.of(node).scores[place] == -math.inf:
+                    break
                 child = self._add(node, place)
                 if self._depths[child] < limit:
                     heappush(leaves, (-self._key(self._scores[child], self._depths[child]), child))
 
     def push(self, parent: int, place: int) -> None:
-        """Open an entry, if the parent's menu has one at `place`."""
+        """Open an entry, if the parent's menu has a possible one at `place`."""
         menu = self._menus.of(parent)
-        if place < len(menu.scores):
+        if place < len(menu.scores) and menu.scores[place] > -math.inf:
             score = self._scores[parent] + menu.scores[place]
             key = self._key(score, self._depths[parent] + 1)
             path = self._tie(self._paths[parent], parent, place)
@@ -212,8 +214,7 @@ def _menus(log_probs: Tensor, ids: Tensor, children: Children, budget: int) -> l
     entries.
     """
     values, ranks = children.take(log_probs, children.count(log_probs.shape[1], budget))
-    values, places = values.sort(dim=-1, descending=True, stable=True)
-    values, places = values[:, :budget], places[:, :budget]
+    values, places = stable_topk(values, min(budget, values.shape[1]))
     ranks = places if ranks is None else ranks.gather(1, places)
     return [
         Menu(*rows)

@@ -88,13 +88,15 @@ class TreeSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSpec(Spec):
-    """A scorer. corrects: it needs a correction head.
+    """A scorer. corrects: it needs a correction head. last_token: one whose states depend only on
+    the token read last.
 
     `target.of_round(block, roots, head, how)` makes it; how: a `menu.Scoring`.
     """
 
     reads: tuple[str, ...] = ("candidates", "normalise", "candidates_follow_budget")
     corrects: bool = True
+    last_token: bool = False
 
 
 OWN = "own"
@@ -154,6 +156,7 @@ TREES = Parts(
             "heap_sequential": Published(
                 "gru", "conditional", _DARTREE, free=("beta", "candidates")
             ),
+            "treeflash": Published("swiglu", "lattice", {}, free=("candidates",)),
             # Width 7 in the release, which counts the root in its budget of 256.
             "jetspec": Published(
                 "none",
@@ -247,6 +250,14 @@ SCORERS = Parts(
         name="conditional",
         target="dartree_exp.trees.conditional:ConditionalScorer",
         meaning="corrected along each node's own path",
+    ),
+    ScorerSpec(
+        name="lattice",
+        target="dartree_exp.trees.lattice:LatticeScorer",
+        meaning="corrected after the K best base tokens of each depth, over the vocabulary; other "
+        "nodes have no children",
+        reads=("candidates", "candidates_follow_budget"),
+        last_token=True,
     ),
     ScorerSpec(
         name=OWN,

@@ -207,13 +207,13 @@ def save_head(
     *,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a folder with only a Markov head. backbone: the sibling folder with its backbone.
+    """Write a folder with only a head. backbone: the sibling folder with its backbone.
 
     Raises CheckpointError if that is not a sibling or the head does not fit.
     """
     folder, place = Path(folder), Path(backbone)
     sizes = head.config(confidence)
-    if not sizes.deepspec:
+    if not sizes.alone:
         raise CheckpointError(f"drafter {folder}: a {sizes.kind} head cannot have its own folder")
     reference = BackboneRef.to(place)
     if folder.resolve().parent != place.resolve().parent:

@@ -260,4 +260,4 @@ def _head_alone(raw: dict[str, Any]) -> HeadConfig | None:
             raise CheckpointError(f"{key}: missing from config.json")
         return raw[key]
 
-    return read_head("dspark", raw.get, need)
+    return read_head(raw.get("projector_type", "dspark"), raw.get, need)

@@ -17,7 +17,7 @@ from dartree_exp.drafters.dflash.config import DFlashConfig
 Rotary = tuple[Float[Tensor, "#batch 1 L head_dim"], Float[Tensor, "#batch 1 L head_dim"]]
 Slots = Float[Tensor, "batch Q H"]
 Context = Float[Tensor, "batch C H"]
-Mask = Float[Tensor, "#batch 1 Q C+Q"]  # additive, in the dtype of the block
+Mask = Float[Tensor, "#batch 1 Q keys"]  # additive, in the dtype of the block
 
 
 class DFlashBackbone(nn.Module):

@@ -57,9 +57,8 @@ class DFlashDrafter(BlockDrafter):
         self.backbone = backbone
         self.packed = PackedBackbone(backbone)
         self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
-        self.head: Head | None = (
-            None if head is None else head.bind(target.embed_weight, self.vocab_ids)
-        )
+        tables = target.embed_weight, self.vocab_ids, target.lm_head_weight
+        self.head: Head | None = None if head is None else head.bind(*tables)
         self.confidence = confidence
         self.edge_pairs: Pairs = {}
         self._embed = target.embed_weight

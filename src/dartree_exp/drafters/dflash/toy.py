@@ -30,6 +30,7 @@ class _Sizes:
     rank: int = RANK
     gru_width: int = RANK
     markov_rank: int = RANK
+    swiglu_width: int = RANK
     pure_prefix: int = 1
 
 

@@ -29,17 +29,21 @@ class HeadSizes(Protocol):
     def pure_prefix(self) -> int: ...
     @property
     def markov_rank(self) -> int: ...
+    @property
+    def swiglu_width(self) -> int: ...
 
 
 class HeadConfig(ABC):
     """The sizes of a head, as in `config.json`.
 
-    deepspec: they are at the top level (DeepSpec's layout), not in `dflash_config`.
+    deepspec: they are at the top level (DeepSpec's layout), not in `dflash_config`. alone: it may
+    have a folder of its own, without its backbone.
     """
 
     kind: str  # name of its spec
     pure_draft_prefix_len: int  # depths that keep the base logits
     deepspec: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -108,6 +112,7 @@ class MarkovHeadConfig(HeadConfig):
     confidence_head_with_markov: bool
     pure_draft_prefix_len = 0
     deepspec: ClassVar[bool] = True
+    alone: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         kinds = {spec.released: spec.name for spec in HEADS.values() if spec.released}
@@ -153,6 +158,30 @@ class MarkovHeadConfig(HeadConfig):
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class SwiGLUHeadConfig(HeadConfig):
+    """TreeFlash: I = `inner_dim`, the inner width of the SwiGLU."""
+
+    inner_dim: int
+    pure_draft_prefix_len = 0
+    kind = "swiglu"
+    alone: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_size("inner_dim", self.inner_dim)
+
+    @classmethod
+    def read(cls, projector: str | None, get: Get, need: Need) -> Self:
+        return cls(need("inner_dim"))
+
+    @classmethod
+    def fresh(cls, kind: str, sizes: HeadSizes) -> Self:
+        return cls(sizes.swiglu_width)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"projector_type": "treeflash", **asdict(self)}
 
 
 def fresh(kind: str, sizes: HeadSizes) -> HeadConfig:

@@ -111,7 +111,10 @@ class GRUHead(Head):
 
     @torch.no_grad()
     def bind(
-        self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
+        self,
+        embed_weight: Float[Tensor, "V H"],
+        vocab_ids: Int64[Tensor, " Vd"] | None = None,
+        lm_head: object = None,
     ) -> Self:
         """Use the target's embedding table; returns self. Bind again after a change of the weights.
 

@@ -35,7 +35,9 @@ class Head(nn.Module, ABC):
     """
 
     key_prefix: str  # prefix of its tensors in a checkpoint
-    output_key: str  # name of `output` in the state dict
+    # name of `output` in the state dict; None: it is the target's vocabulary head
+    output_key: str | None
+    last_token = False  # a state depends only on the token read last
     reads_block = False  # `codes` needs the hidden states of the whole block, not only of `slots`
     hidden_size: int
     pure_draft_prefix_len: int
@@ -58,9 +60,14 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def bind(
-        self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
+        self,
+        embed_weight: Float[Tensor, "V H"],
+        vocab_ids: Int64[Tensor, " Vd"] | None = None,
+        lm_head: Float[Tensor, "rows H"] | None = None,
     ) -> Self:
-        """Set the target's embedding table and the ids to be drafted; returns self."""
+        """Set the target's tables and the ids to be drafted; returns self. lm_head: a row for each
+        row of `output`; None: the embedding table.
+        """
 
     @abstractmethod
     def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:

@@ -35,6 +35,7 @@ class MarkovHead(Head):
     key_prefix = "markov_head."
     output_key = "markov_w2.weight"
     head_type = "vanilla"
+    last_token = True
     pure_draft_prefix_len = 0
 
     def __init__(
@@ -59,9 +60,12 @@ class MarkovHead(Head):
 
     @torch.no_grad()
     def bind(
-        self, embed_weight: Float[Tensor, "V H"], vocab_ids: Int64[Tensor, " Vd"] | None = None
+        self,
+        embed_weight: Float[Tensor, "V H"],
+        vocab_ids: Int64[Tensor, " Vd"] | None = None,
+        lm_head: object = None,
     ) -> Self:
-        """As `GRUHead.bind`; the target's embedding table is not used."""
+        """As `GRUHead.bind`; the target's tables are not used."""
         self._drafted = None if vocab_ids is None else self.output[vocab_ids]
         return self
 
@@ -177,6 +181,7 @@ class RecurrentMarkovHead(MarkovHead):
     """
 
     head_type = "rnn"
+    last_token = False
     reads_block = True
 
     def __init__(

@@ -20,6 +20,7 @@ class HeadSpec(Spec):
     drafter: the option of `conf/drafter` that has it. projectors: its values of `projector_type` in
     a `config.json`, None for a checkpoint without that key. released: its `markov_head_type`, for
     projectors with several heads. confident: its checkpoints may have a confidence head.
+    last_token: its states depend only on the token read last.
     """
 
     config: str
@@ -27,6 +28,7 @@ class HeadSpec(Spec):
     projectors: tuple[str | None, ...]
     released: str | None = None
     confident: bool = False
+    last_token: bool = False
 
     def load_config(self) -> Any:
         """The class of its sizes."""
@@ -36,7 +38,9 @@ class HeadSpec(Spec):
 _CONFIGS = "dartree_exp.drafters.heads.config"
 
 
-def _markov(name: str, drafter: str, target: str, released: str, meaning: str) -> HeadSpec:
+def _markov(
+    name: str, drafter: str, target: str, released: str, meaning: str, last_token: bool = True
+) -> HeadSpec:
     return HeadSpec(
         name=name,
         drafter=drafter,
@@ -45,6 +49,7 @@ def _markov(name: str, drafter: str, target: str, released: str, meaning: str) -
         projectors=(None, "dspark"),
         released=released,
         confident=True,
+        last_token=last_token,
         meaning=f"{meaning} correction head (DSpark)",
     )
 
@@ -61,7 +66,16 @@ HEADS = Parts(
     ),
     _markov("markov", "dspark", "MarkovHead", "vanilla", "Markov"),
     _markov("markov_gated", "dspark_gated", "GatedMarkovHead", "gated", "gated Markov"),
-    _markov("markov_rnn", "dspark_rnn", "RecurrentMarkovHead", "rnn", "recurrent Markov"),
+    _markov("markov_rnn", "dspark_rnn", "RecurrentMarkovHead", "rnn", "recurrent Markov", False),
+    HeadSpec(
+        name="swiglu",
+        drafter="treeflash",
+        target="dartree_exp.drafters.heads.swiglu:SwiGLUHead",
+        config=f"{_CONFIGS}:SwiGLUHeadConfig",
+        projectors=("treeflash",),
+        last_token=True,
+        meaning="SwiGLU correction of the slot by the token before (TreeFlash)",
+    ),
 )
 HEAD_CHOICES = ChainMap[str, Any](HEADS, {NO_HEAD: None})
 """The values of `drafter.head`, `none` first."""

@@ -48,7 +48,7 @@ def test_a_run_leaves_its_records(tmp_path, capsys):
         "stages",
     }
     assert wanted | {"verdicts", "by_category", "drafts_per_round"} <= set(summary)
-    assert summary["verdicts"] == {"exact": 3, "near_tie": 0, "wrong": 0}
+    assert summary["verdicts"] == {"exact": 3, "near_tie": 0, "wrong": 0, "unjudged": 0}
     assert set(summary["by_category"]) == {"math", "code", "chat"}
     for sample in done.samples:
         assert sample.ids == sample.ar_ids and 1 <= sample.emitted <= 8
@@ -247,3 +247,19 @@ def test_a_shared_baseline_is_decoded_once(tmp_path, monkeypatch):
     assert "timed once per prompt for the whole sweep" in (second.path / "table.md").read_text()
     start(tmp_path, "baseline=shared", "decoding.max_new_tokens=9")
     assert len(calls) == before + 3  # other decoding settings share nothing
+
+
+def test_drawn_outputs_are_not_judged_by_ids(tmp_path, capsys):
+    """verify=rejection at T > 0: neither wrong nor exact; speed is per emitted token. At T = 0 the
+    ids are judged as always.
+    """
+    rejection = ("tree=sampled", "tree.budget=6", "verify=rejection")
+    done = start(tmp_path, *rejection, "decoding=sample")
+    summary = json.loads((done.path / "summary.json").read_text())
+    assert done.state == "DONE" and summary["exact"] is True
+    assert summary["verdicts"] == {"exact": 0, "near_tie": 0, "wrong": 0, "unjudged": 3}
+    assert any(sample.ids != sample.ar_ids for sample in done.samples)
+    assert summary["speedup"]["value"] > 0
+    assert "3 not judged by ids" in capsys.readouterr().out
+    greedy = start(tmp_path, *rejection)
+    assert [sample.verdict for sample in greedy.samples] == ["exact"] * 3

@@ -17,6 +17,7 @@ NOT_RESULTS = (
     "parts",
     "tree.draft_sampling",
     "tree.paths",
+    "tree.draft_temperature",
     "output",
     "proof_prompts",
     "force",
@@ -84,7 +85,8 @@ def test_equal_settings_written_differently_have_one_hash(config: Config) -> Non
 
 
 def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> None:
-    read = {"pruned": ["width", "beta"], "heap": ["beta"], "pool": ["width"], "frontier": ["width"]}
+    read = {"pruned": ["width", "beta"], "heap": ["beta"]}
+    read |= {tree: ["width"] for tree in ("pool", "frontier", "sampled")}
     for tree in TREES:
         for key, value in (("width", 99), ("beta", -0.5)):
             one, other = copy.deepcopy(config), copy.deepcopy(config)

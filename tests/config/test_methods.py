@@ -98,13 +98,16 @@ def keeps_its_name(config: Config, terms: Published, key: str, value: Any) -> bo
     group, _, name = key.partition(".")
     if key == "tree.budget" and value == AUTO:
         return False
+    if key == "tree.scoring" and terms.scoring is None:  # any
+        return True
     if group == "tree":
         return name in terms.free_knobs or key in unread(asdict(config))
     if key == "budget.name":
         return value in terms.budgets
     if key == "drafter.causal":
-        return key in unread(asdict(config))
-    return key not in ("drafter.family", "drafter.head", "verify.name")
+        return terms.family is None or key in unread(asdict(config))
+    taken = {"drafter.family": terms.family, "drafter.head": terms.head}  # None: any
+    return key != "verify.name" and taken.get(key) is None
 
 
 @pytest.mark.parametrize("method", known_methods())
@@ -142,7 +145,8 @@ def test_a_verifier_of_another_kind_is_in_the_name() -> None:
 def test_every_knob_that_a_published_method_reads_is_fixed_or_free() -> None:
     for tree in TREES.values():
         for method, terms in tree.published.items():
-            read = {*tree.reads, *SCORERS[terms.scoring].reads}
+            scorers = SCORERS.values() if terms.scoring is None else [SCORERS[terms.scoring]]
+            read = {*tree.reads, *(knob for scorer in scorers for knob in scorer.reads)}
             assert read - set(PLAIN) <= {*terms.settings, *terms.free} <= read, method
             assert not set(terms.settings) & set(terms.free), method
 

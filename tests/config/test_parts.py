@@ -120,7 +120,7 @@ def test_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
         "squashed Markov head (lab)",
         "A published method of the lab's. [budget, depth, candidates]",
         "[true or false; read by heap, fixed, pruned, tapered]",
-        "one of chain, heap, fixed, pruned, pool, frontier, static, tapered",
+        "one of chain, heap, sampled, fixed, pruned, pool, frontier, static, tapered",
     ):
         assert text in page
     assert main(["--help"]) == 0  # the page without parts= has every part

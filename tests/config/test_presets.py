@@ -12,6 +12,17 @@ from dartree_exp.config.methods import known_methods
 # drafter, tree, scoring, candidates, children, child_order, normalise, narrow_by_budget,
 # candidates_follow_budget
 PRESETS = {
+    "speculative_sampling": (
+        "domino",
+        "sampled",
+        "conditional",
+        "all",
+        1,
+        "base",
+        "vocab",
+        False,
+        False,
+    ),
     "dflash": ("dflash", "chain", "marginal", 64, None, "base", "vocab", False, False),
     "ddtree": ("dflash", "heap", "marginal", 64, None, "base", "vocab", False, True),
     "domino": ("domino", "chain", "conditional", "all", None, "base", "vocab", False, False),
@@ -110,7 +121,7 @@ def test_a_preset_is_its_published_method(method: str) -> None:
     config = compose([f"+method={method}", "model=toy"])  # which has weights for each
     assert parts(config) == PRESETS[method]
     assert config.method == method
-    widths = {"pctree": 4, "dominotree_frontier": None}
+    widths = {"pctree": 4, "dominotree_frontier": None, "speculative_sampling": None}
     budget = {"dominotree": 16, "dominotree_frontier": 16, "medusa": 63, "jetspec": 255}.get(
         method, 64
     )

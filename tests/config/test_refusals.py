@@ -127,6 +127,22 @@ COMBINATIONS = [
         "drafter=dspark drafter.head=none budget=confidence",
         ["budget=confidence", "no confidence head"],
     ),
+    (
+        "verify=rejection tree.budget=16",
+        ["verify=rejection", "tree=pruned", "use tree=sampled, or verify=exact"],
+    ),
+    (
+        "verify=rejection tree=sampled",
+        ["budget=cost_aware", "verify=rejection", "tree.budget to a number", "budget=fixed"],
+    ),
+    (
+        "method=speculative_sampling decoding=sample proof=fp32",
+        ["proof=fp32", "verify=rejection", "decoding.temperature=1.0", "by design", "proof=none"],
+    ),
+    (
+        "method=speculative_sampling decoding=sample tree.children=2 tree.draft_temperature=0",
+        ["tree.draft_temperature=0", "tree.children=2", "use tree.children=1"],
+    ),
     ("budget=fixed", ["tree.budget=auto", "budget=fixed", "a number", "cost_aware, caddtree"]),
     ("budget=libraspec", ["budget=libraspec", "tree=pruned", "allowed: tree=chain"]),
     ("budget.costs=[[1,2,3]]", ["budget.costs=[[1, 2, 3]]", "pairs [rows, milliseconds]"]),

@@ -19,6 +19,7 @@ SNAPSHOTS = {Config: "keys.txt", TrainConfig: "train_keys.txt"}
 TRAIN = Program("train", TrainConfig)
 PICKED = [f"{group}={option}" for group, options in groups().items() for option in options]
 NEEDS = {
+    "verify=rejection": ["method=speculative_sampling"],
     "model=toy": ["drafter=oracle"],
     "budget=confidence": ["drafter=dspark", "tree.budget=8"],
     "budget=fixed": ["tree.budget=8"],

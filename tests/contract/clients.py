@@ -16,12 +16,10 @@ from dartree_exp.decode import Method
 from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.interfaces import Block, Limits, Probes
 from dartree_exp.models.toy import MASK_ID
-from dartree_exp.trees.ledger import Ledger
 from dartree_exp.trees.lift import EachScorer
 from dartree_exp.trees.marginal import MarginalScorer
 from dartree_exp.trees.menu import BlockScorer, MenuTable
 from dartree_exp.trees.pool import PoolBuilder
-from dartree_exp.trees.scorer import levels
 
 
 class Client:
@@ -165,34 +163,6 @@ class ProbingSession(Client):
         assert forward.verify_logits.shape[1] + ProbingDrafter.max_probes == len(forward.logits[0])
 
 
-# A chain that is sampled and carries its log q (speculative sampling).
-
-
-class SamplingScorer(MarginalScorer):
-    def sample(self, state, depth, draws):
-        logits = self.table.logits[..., depth - 1, :]
-        place = draws.draft(logits, depth).unsqueeze(-1)
-        log_q = logits.log_softmax(-1).gather(-1, place)
-        token, rank = self._at(place, depth)
-        return token, log_q, rank
-
-
-class SampledChain:
-    def build(self, scorer, limits, draws=None):
-        ledger, only = Ledger(scorer.root), torch.zeros_like(scorer.root).unsqueeze(-1)
-        score, log_qs = 0.0, [torch.zeros_like(only, dtype=torch.float32)]
-        for depth in range(1, min(levels(scorer, limits), limits.nodes) + 1):
-            token, log_q, rank = scorer.sample(None, depth, draws)
-            score = score + log_q
-            log_qs.append(log_q)
-            ledger.add_level(only, token, score, rank)
-        return ledger.tree(proposal="sampled", log_q=torch.cat(log_qs, -1))
-
-
-def sampled(block, commit, draws):
-    return SamplingScorer(block, commit.roots, "all", "vocab")
-
-
 # A posterior over a latent z as state (DBLast): a mixture over token positions whose weights follow
 # the path.
 
@@ -277,7 +247,6 @@ CLIENTS = {
         method, drafter=LmDrafter(target), builder=PoolBuilder(3, 4)
     ),
     "probing drafter": lambda target, method: on(ProbingDrafter(target), method),
-    "sampled chain": lambda target, method: roomy(method, scoring=sampled, builder=SampledChain()),
     "mixture posterior": lambda target, method: roomy(method, scoring=mixture),
     "cost-reading policy": lambda target, method: roomy(
         method, scoring=extending, policy=CostReading(), cost=cheap

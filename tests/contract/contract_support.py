@@ -68,6 +68,7 @@ SCORERS = {
             "fixed": ("dartree_fixed",),
             "pruned": ("dartree_pruned",),
             "frontier": ("dominotree_frontier",),
+            "sampled": ("speculative_sampling",),
         },
     ),
     "markov": Scoring(
@@ -128,7 +129,7 @@ DRAFTING |= {
     name: Drafting(
         ("tree=pruned", "tree.scoring=marginal"),
         None,
-        "chain" if "chain" in name else "pruned",
+        "pruned",
         client,
     )
     for name, client in CLIENTS.items()

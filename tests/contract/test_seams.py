@@ -11,7 +11,6 @@ from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.decode import Request, speculate_all
 from dartree_exp.engines.eager import EagerEngine
 from dartree_exp.metrics.clock import StageClock
-from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -112,25 +111,6 @@ def test_probes_are_read_and_change_nothing(make_case):
     decoded = case.drafted(cap=12)
     assert decoded.ids == case.plain(cap=12).ids
     assert seen[0].guesses.abs().sum() > 0
-
-
-def test_a_sampled_chain_carries_the_law_it_was_drawn_from(make_case):
-    case = make_case("sampled chain")
-    rounds = case.drafted(sampler=Sampler(1.0, seed=3)).rounds
-    for r in rounds:
-        assert r.tree.proposal == "sampled" and r.tree.log_q is not None
-        assert r.tree.log_q.shape == r.tree.tokens.shape
-        torch.testing.assert_close(r.tree.scores, r.tree.log_q.cumsum(0))
-
-
-def test_a_verifier_refuses_a_tree_of_another_proposal(make_case):
-    class BestOnly(ExactMatch):
-        proposals = ("best",)
-
-    case = make_case("sampled chain")
-    case.method = replace(case.method, verify=BestOnly())
-    with pytest.raises(ValueError, match=r"BestOnly.*'sampled'.*best"):
-        case.drafted()
 
 
 def test_the_mixture_follows_the_path(make_case):

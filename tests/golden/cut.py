@@ -42,7 +42,17 @@ CASES = {
     "end_to_end": ["domino_family_shift1"],
     MODEL: ["smollm2_135m"],
     "pctree": ["k2_n16_d7", "k3_n100_whole_pool_d4", "k4_n1_d3", "ties_k3_n9_d5"],
-    "sampling": ["tree_law_v4_d1_b3", "tree_law_v5_d3_b12", "tree_law_v8_d6_b32", "tree_walk"],
+    "sampling": [
+        "chain3_conditional_v2",
+        "chain3_independent_v3",
+        "chain_fixed_uniforms",
+        "residual_single",
+        "sibling_rejection_q1",
+        "tree_law_v4_d1_b3",
+        "tree_law_v5_d3_b12",
+        "tree_law_v8_d6_b32",
+        "tree_walk",
+    ],
 }
 
 

@@ -90,7 +90,7 @@ def test_failures_and_fallbacks_are_counted_not_mixed_in():
         "fallbacks": 1,
         "degenerate": 0,
         "capped": 0,
-        "verdicts": {"exact": 3, "near_tie": 0, "wrong": 0},
+        "verdicts": {"exact": 3, "near_tie": 0, "wrong": 0, "unjudged": 0},
     }
 
 
@@ -141,7 +141,7 @@ def test_summary_has_the_agreed_keys_and_no_nan():
     }
     assert agreed | {"speedup_macro", "stages", "verdicts", "by_category"} <= set(summary)
     assert summary["method"] == "dartree_pruned" and summary["n"] == 4
-    assert summary["verdicts"] == {"exact": 4, "near_tie": 0, "wrong": 0}
+    assert summary["verdicts"] == {"exact": 4, "near_tie": 0, "wrong": 0, "unjudged": 0}
     assert summary["degenerate"] == summary["capped"] == 1
     assert set(summary["stages"]) == {"draft", "build", "mask", "verify", "commit", "other"}
     assert sum(stage["value"] for stage in summary["stages"].values()) == pytest.approx(1)

@@ -168,3 +168,15 @@ def test_what_passes_is_said_where_the_environment_says_it(tmp_path):
         for n in notes(row_invariant=False, tolerance=0.375)
     )
     assert not any("passes here" in n or "near tie" in n for n in notes())
+
+
+def test_outputs_whose_ids_differ_by_design_are_neither_wrong_nor_exact(tmp_path):
+    drawn = [sample(id, [2, 3], verdict="unjudged", ar_ids=[1]) for id in "ab"]
+    other = Run(write_run(tmp_path / "other", [sample("a", [2]), sample("b", [2])]))
+    run = Run(write_run(tmp_path / "run", drawn))
+    assert lead([run]) == ("2 not judged by ids", False)
+    assert lead([run, other]) == ("0 wrong of 2 outputs; 2 exact; 2 not judged by ids", False)
+    run_tables(run.path, Console(file=io.StringIO()))
+    text = (run.path / "table.md").read_text()
+    assert "not judged by ids" in text and "ids differ from plain decoding's by design" in text
+    assert "wrong" not in text and "exact" not in text

@@ -92,6 +92,9 @@ class TreeConfig:
     paths: str = knob(
         "rank paths of a static tree: the name of a shape that is shipped, or a JSON file"
     )
+    draft_temperature: float | None = knob(
+        "temperature of sampled drafts (tree=sampled); null: the target's", low=0.0
+    )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
 
 

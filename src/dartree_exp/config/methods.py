@@ -9,7 +9,7 @@ from dataclasses import asdict
 from dartree_exp.budgets.spec import AUTO, FIXED
 from dartree_exp.config.schema import Config
 from dartree_exp.config.unread import unread
-from dartree_exp.drafters.heads.spec import HEAD_CHOICES
+from dartree_exp.drafters.heads.spec import HEAD_CHOICES, NO_HEAD
 from dartree_exp.trees.spec import TREES, Published, SameAs
 from dartree_exp.verify.spec import EXACT
 
@@ -21,7 +21,7 @@ def published() -> dict[str, Published]:
     """The settings of the published methods by name, ordered by head, then by tree."""
     found = [item for tree in TREES.values() for item in tree.published.items()]
     heads = list(HEAD_CHOICES)
-    return dict(sorted(found, key=lambda item: heads.index(item[1].head)))
+    return dict(sorted(found, key=lambda item: heads.index(item[1].head or NO_HEAD)))
 
 
 def known_methods() -> list[str]:
@@ -44,12 +44,13 @@ def method_name(config: Config) -> str:
 def _earns(config: Config, terms: Published) -> bool:
     tree, drafter, ignored = config.tree, config.drafter, unread(asdict(config))
     return (
-        (drafter.family, drafter.head) == (terms.family, terms.head)
-        and (drafter.causal == terms.causal or "drafter.causal" in ignored)
-        and tree.scoring == terms.scoring
+        terms.family in (None, drafter.family)
+        and (terms.family is None or drafter.causal == terms.causal or "drafter.causal" in ignored)
+        and terms.head in (None, drafter.head)
+        and terms.scoring in (None, tree.scoring)
         and tree.budget != AUTO
         and config.budget.name in terms.budgets
-        and config.verify.name == EXACT
+        and config.verify.name == terms.verify
         and all(
             getattr(tree, knob)
             == (getattr(tree, value.knob) if isinstance(value, SameAs) else value)

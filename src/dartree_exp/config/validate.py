@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from operator import attrgetter
 
-from dartree_exp.budgets.spec import AUTO, BUDGETS
+from dartree_exp.budgets.spec import AUTO, BUDGETS, FIXED
 from dartree_exp.config.knob import Knob
 from dartree_exp.config.knobs import describe, did_you_mean, knobs, nearest
 from dartree_exp.config.schema import Config
 from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD, drafters_with
 from dartree_exp.drafters.spec import FAMILIES, SEEDED
 from dartree_exp.errors import ConfigError
-from dartree_exp.trees.spec import OWN, SCORERS
+from dartree_exp.trees.spec import OWN, SCORERS, TREES
+from dartree_exp.verify.spec import EXACT, VERIFIERS
 
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}")  # file systems end a name at 255 bytes
 
@@ -130,6 +131,7 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"drafter={drafters_with(confident=True)}"
         )
     yield from _budget_conflicts(config)
+    yield from _sampling_conflicts(config)
     if not family.loads and drafter.path is not None:
         yield f"drafter.path={drafter.path}: drafter.family={family.name} loads nothing"
     counted = "num_drafts" in family.reads
@@ -171,6 +173,36 @@ def _budget_conflicts(config: Config) -> Iterator[str]:
         yield (
             f"budget.costs={budget.costs}: must be pairs [rows, milliseconds] with ascending "
             "integers >= 1 as rows and milliseconds > 0"
+        )
+
+
+def _sampling_conflicts(config: Config) -> Iterator[str]:
+    """Between the verifier and how drafts are proposed."""
+    tree, verifier = config.tree, VERIFIERS[config.verify.name]
+    if not set(TREES[tree.name].proposals) <= set(verifier.proposals):
+        able = [t.name for t in TREES.values() if set(t.proposals) <= set(verifier.proposals)]
+        yield (
+            f"verify={verifier.name}: tree={tree.name} proposes the likeliest drafts, and this "
+            f"rule keeps the target's law only for other proposals; use tree={', '.join(able)}, or "
+            f"verify={EXACT}"
+        )
+    if verifier.same_ids:
+        return
+    if config.budget.name != FIXED:
+        yield (
+            f"budget={config.budget.name}: with verify={verifier.name} no node may be left out "
+            "because of how likely it is; set tree.budget to a number, with budget=fixed"
+        )
+    if config.decoding.temperature and config.proof != "none":
+        yield (
+            f"proof={config.proof}: with verify={verifier.name} at decoding.temperature="
+            f"{config.decoding.temperature} the ids differ from plain decoding's by design; use "
+            "proof=none, or decoding.temperature=0"
+        )
+    if config.decoding.temperature and tree.draft_temperature == 0 and tree.children != 1:
+        yield (
+            f"tree.draft_temperature=0: one token has all the probability, so tree.children="
+            f"{tree.children} siblings cannot be drawn; use tree.children=1, or a temperature > 0"
         )
 
 

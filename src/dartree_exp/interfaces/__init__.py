@@ -16,11 +16,13 @@ from dartree_exp.interfaces.parts import (
     DraftSession,
     Draws,
     Engine,
+    Sample,
+    SamplingScorer,
     Scorer,
     Top,
     Verifier,
 )
-from dartree_exp.interfaces.tree import DraftTree
+from dartree_exp.interfaces.tree import DraftLaws, DraftTree
 from dartree_exp.interfaces.values import (
     NO_OVERHEAD,
     Accepted,
@@ -46,6 +48,7 @@ __all__ = [
     "Commit",
     "ConfidenceHead",
     "CorrectionHead",
+    "DraftLaws",
     "DraftSession",
     "DraftTree",
     "Drafter",
@@ -59,6 +62,8 @@ __all__ = [
     "RoundResult",
     "RoundView",
     "Rows",
+    "Sample",
+    "SamplingScorer",
     "Scorer",
     "Top",
     "Verifier",

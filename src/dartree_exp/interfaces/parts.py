@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 from torch import Tensor
@@ -28,6 +28,16 @@ if TYPE_CHECKING:
 # Tokens, log-probabilities and ranks of children.
 Best = tuple[Int64[Tensor, "*R N"], Float[Tensor, "*R N"], Int64[Tensor, "*R N"]]
 Top = tuple[Int64[Tensor, "*R N k"], Float[Tensor, "*R N k"], Int64[Tensor, "*R N k"]]
+
+
+class Sample(NamedTuple):
+    """Drafts below N parents, in the order in which they were drawn, and the laws of the draws."""
+
+    tokens: Int64[Tensor, "*R N count"]
+    log_probs: Float[Tensor, "*R N count"]  # under the drafter, without temperature
+    ranks: Int64[Tensor, "*R N count"]
+    law: Float[Tensor, "*R N K"]  # log q
+    ids: Int64[Tensor, "*R K"] | Int64[Tensor, " K"]  # target ids of the law's columns
 
 
 class CorrectionHead(Protocol):
@@ -87,6 +97,28 @@ class Draws(Protocol):
         """Indices drawn from softmax(logits / T), the argmax at T = 0. The noise is independent of
         the target's.
         """
+
+    def drafts(
+        self, logits: Float[Tensor, "*R N K"], depth: int, count: int, temperature: float | None
+    ) -> tuple[Int64[Tensor, "*R N {count}"], Float64[Tensor, "*R N K"]]:
+        """Drafts drawn without replacement from the law of each row: indices in the order of the
+        draws, and the laws as log-probabilities. A law is that of logits after `temperature`
+        (None: the target's), top-k and top-p of the target. At temperature 0 the best, in order.
+        """
+
+    def greedy(self, request: int) -> bool:
+        """Whether the target takes the argmax."""
+
+    def law(self, request: int, logits: Float[Tensor, " V"]) -> Float64[Tensor, " V"]:
+        """The probabilities that the target draws from, given its logits."""
+
+    def uniforms(self, request: int, depth: int, size: int) -> list[float]:
+        """Uniform numbers in [0, 1) for a verifier's decisions on the token at a depth, independent
+        of the target's draw and of the drafts.
+        """
+
+    def one(self, request: int) -> Draws:
+        """The draws of one request, as request 0."""
 
     def target_noise(self, depth: int, size: int) -> Float64[Tensor, "R {size}"]:
         """The Gumbel noise of the target's own draw at a depth, for coupled drafting; zero if the
@@ -152,9 +184,19 @@ class Scorer(Protocol):
         """The scorer of one request, without request axis."""
 
     # Optional, for parts that need them:
-    #   sample(state, depth, draws) -> token, log q, rank, [*R, N] each: a draft drawn from q
     #   confidence(tree) -> float32 [*R, N]: probability of acceptance, given the drafts before it
     #   extend() -> bool: draft another block of depths; False if there is none
+
+
+class SamplingScorer(Scorer, Protocol):
+    """A scorer for tree=sampled."""
+
+    def sample(
+        self, state: Any, depth: int, draws: Draws, count: int, temperature: float | None
+    ) -> Sample:
+        """`count` drafts below each parent, drawn by `Draws.drafts`; fewer if there are fewer
+        candidates.
+        """
 
 
 class Builder(Protocol):

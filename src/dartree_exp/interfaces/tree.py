@@ -11,6 +11,18 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
+class DraftLaws:
+    """The laws q that the nodes of a tree were drawn from, by the depth of their parents.
+
+    A verifier needs the law of each parent that it visits, as a whole.
+    """
+
+    log_q: tuple[Float[Tensor, "*R _ K"], ...]  # of the expanded nodes of each depth
+    ids: tuple[Int64[Tensor, "*R K"] | Int64[Tensor, " K"], ...]  # target ids of the columns
+    row: Int64[Tensor, "*R n"]  # the row of a node among those of its depth; -1: not expanded
+
+
+@dataclass(frozen=True, eq=False)
 class DraftTree:
     """A prefix tree of N drafted tokens below the root for each request, n = 1+N nodes; all tensors
     are on one device.
@@ -39,8 +51,7 @@ class DraftTree:
     """How nodes were proposed: `best` (the likeliest children), `sampled` (drawn from q with
     replacement) or `distinct` (without). A rejection rule is correct for one kind only.
     """
-    # log-probability of each sampled node in the distribution it was drawn from
-    log_q: Float[Tensor, "*R n"] | None = None
+    laws: DraftLaws | None = None  # what the children were drawn from, where they were drawn
 
     @property
     def num_nodes(self) -> int:
@@ -67,7 +78,7 @@ class DraftTree:
             scores=self.scores[request, :end],
             ranks=of(self.ranks),
             kept=of(self.kept),
-            log_q=of(self.log_q),
+            laws=None,
             supertree=None if self.supertree is None else self.supertree.one(request),
             size=None,
         )
@@ -101,7 +112,6 @@ class DraftTree:
             kept=side_by_side("kept", -1),
             size=torch.tensor(sizes, device=first.tokens.device) if padded else None,
             proposal=first.proposal,
-            log_q=side_by_side("log_q", -torch.inf),
         )
 
     def validate(self, budget: int | None = None) -> DraftTree:

@@ -12,7 +12,9 @@ from typing import Any, Self
 from dartree_exp.errors import UserError
 from dartree_exp.records.shape import check, field_checks
 
-VERDICTS = ("exact", "near_tie", "wrong")
+UNJUDGED = "unjudged"
+"""The verdict of an output whose ids differ from plain decoding's by design."""
+VERDICTS = ("exact", "near_tie", "wrong", UNJUDGED)
 FINISHES = ("eos", "stop_id", "stop_string", "length")
 
 # Types of the keys of `verdict_detail` that are checked; `verify/lossless.py` may add more keys.

@@ -8,6 +8,7 @@ from typing import Any
 
 from dartree_exp.records import Run
 from dartree_exp.records.environment import overload
+from dartree_exp.records.schema import UNJUDGED
 from dartree_exp.records.stamps import versions
 from dartree_exp.report.footer import SHARED, setting
 from dartree_exp.report.table import Cell, lines
@@ -47,6 +48,12 @@ def caveats(run: Run) -> list[str]:
         notes.append(
             "stages were timed without synchronising the device (engine.profile=false): shares "
             "include queuing"
+        )
+    if any(sample.exact and sample.verdict == UNJUDGED for sample in run.samples):
+        notes.append(
+            "ids differ from plain decoding's by design and are not judged: the verifier draws its "
+            "own tokens from the target's law, which is tested statistically; times are compared "
+            "per emitted token"
         )
     if any(not sample.exact for sample in run.samples):
         notes.append("LOSSY: the acceptance rule does not preserve the target's distribution")

@@ -9,6 +9,7 @@ from typing import Any
 
 from dartree_exp.metrics.measures import counts
 from dartree_exp.records import Run, SampleRecord
+from dartree_exp.records.schema import UNJUDGED
 from dartree_exp.report.table import Cell
 
 WRONG_NAMED = 3
@@ -22,7 +23,8 @@ def lead(runs: Sequence[Run], names: Sequence[str] = ()) -> tuple[str, bool]:
     """
     samples = [sample for run in runs for sample in run.samples]
     numbers = counts(samples)
-    parts = [f"{_wrong(numbers)} outputs", *_others(samples, numbers)]
+    parts = [] if judged(numbers) is None else [f"{_wrong(numbers)} outputs"]
+    parts += _others(samples, numbers)
     if numbers["failed"]:
         parts.append(f"{numbers['failed']} failed, not judged")
     proofs = [proof for run in runs if (proof := proof_of(run)) is not None]
@@ -38,10 +40,10 @@ def lead(runs: Sequence[Run], names: Sequence[str] = ()) -> tuple[str, bool]:
 def cell(samples: Sequence[SampleRecord], proof: tuple[int, int] | None = None) -> Cell:
     """The verdicts of a row."""
     numbers = counts(samples)
-    wrong = _wrong(numbers)
-    shown = [wrong, *_others(samples, numbers), *([_proved(*proof)] if proof else [])]
+    wrong = [] if judged(numbers) is None else [_wrong(numbers)]
+    shown = [*wrong, *_others(samples, numbers), *([_proved(*proof)] if proof else [])]
     values = {
-        "outputs": wrong,
+        "outputs": "".join(wrong),
         **_verdicts(numbers),
         "gap_max": largest_gap(samples),
         "flips": flips(samples),
@@ -94,20 +96,28 @@ def wrong_places(runs: Sequence[Run], names: Sequence[str] = ()) -> list[str]:
     ]
 
 
+def judged(numbers: Mapping[str, Any]) -> int | None:
+    """How many outputs were judged by their ids; None if there are outputs, but none of these."""
+    turns = int(numbers["turns"])
+    return turns - _verdicts(numbers)[UNJUDGED] or (None if turns else 0)
+
+
 def _wrong(numbers: Mapping[str, Any]) -> str:
     wrong = _verdicts(numbers)["wrong"]
-    return f"{wrong} {'WRONG' if wrong else 'wrong'} of {numbers['turns']}"
+    return f"{wrong} {'WRONG' if wrong else 'wrong'} of {judged(numbers)}"
 
 
 def _others(samples: Sequence[SampleRecord], numbers: Mapping[str, Any]) -> list[str]:
     ties = _verdicts(numbers)["near_tie"]
-    shown = [f"{_verdicts(numbers)['exact']} exact"]
+    shown = [] if judged(numbers) is None else [f"{_verdicts(numbers)['exact']} exact"]
     if ties:
         gap = largest_gap(samples)
         shown.append(
             f"{ties} near tie{'s' * (ties > 1)}"
             + (f", gap {gap:.3g} at most" if gap is not None else "")
         )
+    if unjudged := _verdicts(numbers)[UNJUDGED]:
+        shown.append(f"{unjudged} not judged by ids")
     return shown
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dartree_exp.assemble import clock_factory, load_parts, make_rule
+from dartree_exp.config.methods import AR
 from dartree_exp.config.schema import Config
 from dartree_exp.decode import Decoded, Method, Round, autoregress, speculate
 from dartree_exp.engines.target import Target
@@ -20,9 +21,11 @@ from dartree_exp.inputs.digests import input_digests
 from dartree_exp.prompts import Prompt
 from dartree_exp.records.baseline import SharedBaseline
 from dartree_exp.records.environment import cpu_description, this_code
+from dartree_exp.records.schema import UNJUDGED
 from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.lossless import Verdict, judge
 from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.spec import VERIFIERS
 from dartree_exp.verify.stopping import StopRule
 
 
@@ -112,6 +115,22 @@ class Arms:
         """Decoding by the method. on_round: called after each round."""
         return speculate(self.target, self.method, ids, sampler, self.rule, self.clock(), on_round)
 
+    def judge(
+        self,
+        ids: list[int],
+        drafted: Decoded,
+        plain: Decoded,
+        sampler: Sampler,
+        fallback: str | None,
+    ) -> Verdict:
+        """The verdict on the method's ids; none if its verifier draws other ids than plain
+        decoding.
+        """
+        same_ids = VERIFIERS[self.config.verify.name].same_ids
+        if self.config.method != AR and not (same_ids or sampler.greedy or fallback):
+            return Verdict(UNJUDGED)
+        return judge(self.target, ids, drafted.ids, plain.ids, sampler, self.rule, self.tolerance)
+
     def answer(self, ids: list[int], sampler: Sampler, ar_first: bool) -> Answers:
         """Decode by both arms and judge the method's ids. ar_first: plain decoding goes first."""
         plain = Decoded()
@@ -123,9 +142,7 @@ class Arms:
             drafted = plain if fallback else self.drafted(ids, sampler)
             if not (ar_first or fallback):
                 plain = self.plain(ids, sampler)
-            verdict = judge(
-                self.target, ids, drafted.ids, plain.ids, sampler, self.rule, self.tolerance
-            )
+            verdict = self.judge(ids, drafted, plain, sampler, fallback)
         except (NonFiniteLogitsError, PromptTooLongError) as caught:
             # Plain decoding has no answer either, so there is no fallback.
             return Answers(plain, error={"type": type(caught).__name__, "message": str(caught)})

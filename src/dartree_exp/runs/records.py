@@ -41,6 +41,7 @@ def sample_record(
         fallback=answers.fallback,
         error=answers.error,
         degenerate=is_degenerate(drafted.ids),
+        exact=arms.method.verify.exact,
         enable_thinking=arms.config.decoding.enable_thinking,
         repeat=repeat,
     )

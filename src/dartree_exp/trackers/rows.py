@@ -9,6 +9,7 @@ from dartree_exp.metrics.clock import STAGES
 from dartree_exp.metrics.measures import point
 from dartree_exp.records import RoundRecord, SampleRecord
 from dartree_exp.records.flat import flatten
+from dartree_exp.records.schema import UNJUDGED
 
 _NUMBERS = ("tau_macro", "speedup", "tokens_per_second")
 _NOT_CHARTED = {"definitions", "interval", "acceptance_histogram"}
@@ -58,7 +59,7 @@ def prompt_row(samples: Sequence[SampleRecord]) -> dict[str, float]:
         "prompt/index": len(samples) - 1,
         "prompt/emitted": sample.emitted,
         "prompt/rounds": sample.rounds,
-        "prompt/exact": int(sample.verdict == "exact"),
+        "prompt/exact": None if sample.verdict == UNJUDGED else int(sample.verdict == "exact"),
         "prompt/failed": int(sample.error is not None),
     }
     return {key: value for key, value in {**counts, **own, **so_far}.items() if value is not None}

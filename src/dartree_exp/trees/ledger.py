@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dartree_exp.interfaces import DraftTree
+from dartree_exp.interfaces import DraftLaws, DraftTree
 
 
 class Ledger:
@@ -38,7 +38,7 @@ class Ledger:
         self._depths += [self._depths[-1] + 1] * size
         self._above += [first] * size
 
-    def tree(self, proposal: str = "best", log_q: Tensor | None = None) -> DraftTree:
+    def tree(self, proposal: str = "best", laws: DraftLaws | None = None) -> DraftTree:
         """The tree of all levels added so far."""
         size = len(self._depths)
         fields = torch.cat([*self._tokens, *self._places, *self._ranks], -1)
@@ -53,5 +53,5 @@ class Ledger:
             supertree_size=size - 1,
             levels=self._depths[-1],
             proposal=proposal,
-            log_q=log_q,
+            laws=laws,
         )

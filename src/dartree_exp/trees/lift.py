@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from dartree_exp.interfaces import DraftTree
+from dartree_exp.interfaces import DraftTree, Sample, SamplingScorer
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import Draws, Limits, Scorer
@@ -58,6 +58,15 @@ class EachScorer:
     def top(self, state: list[Any], depth: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
         pairs = zip(self._scorers, state, strict=True)
         return _stacked([scorer.top(own, depth, count) for scorer, own in pairs])
+
+    def sample(
+        self, state: list[Any], depth: int, draws: Draws, count: int, temperature: float | None
+    ) -> Sample:
+        found = [
+            cast(SamplingScorer, scorer).sample(own, depth, draws.one(r), count, temperature)
+            for r, (scorer, own) in enumerate(zip(self._scorers, state, strict=True))
+        ]
+        return Sample(*(torch.stack(parts) for parts in zip(*found, strict=True)))
 
     def advance(self, state: list[Any], depth: int, parent: Tensor, token: Tensor) -> list[Any]:
         rows = zip(self._scorers, state, parent, token, strict=True)

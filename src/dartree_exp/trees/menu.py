@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, Shaped
 from torch import Tensor
 
-from dartree_exp.interfaces import Best, Block, ConfidenceHead, Draws, Top
+from dartree_exp.interfaces import Best, Block, ConfidenceHead, Draws, Sample, Top
 from dartree_exp.kernels.candidate_select import Selection, candidate_select
 from dartree_exp.trees.spec import NORMALISATIONS
 
@@ -199,6 +199,16 @@ class BlockScorer(ABC):
         log_probs, places, _ = candidate_select(self.rows(state, depth), count)
         tokens, ranks = self._at(places, depth)
         return tokens, log_probs, ranks
+
+    def sample(
+        self, state: Any, depth: int, draws: Draws, count: int, temperature: float | None
+    ) -> Sample:
+        """Drafts drawn without replacement from the law over all candidates."""
+        rows = self.rows(state, depth)
+        places, law = draws.drafts(rows, depth, min(count, self.table.count), temperature)
+        tokens, ranks = self._at(places, depth)
+        ids = self.table.column_ids if self.table.whole else self.candidates(depth)
+        return Sample(tokens, rows.gather(-1, places), ranks, law, ids)
 
     def token(self, place: Int64[Tensor, "*entries"], depth: int) -> Int64[Tensor, "*entries"]:
         """Target ids of entries `place` ([*R, ...]) of a row of `depth`."""

@@ -94,7 +94,7 @@ def subtree(tree: DraftTree, kept: Int64[Tensor, "*R B"]) -> DraftTree:
         depths=tree.depths.gather(-1, nodes),
         scores=tree.scores.gather(-1, nodes),
         ranks=of(tree.ranks),
-        log_q=of(tree.log_q),
+        laws=None,  # nodes chosen after they were drawn have another law
         supertree=tree,
         kept=nodes,
         size=size,

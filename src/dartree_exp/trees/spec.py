@@ -25,6 +25,7 @@ class TreeSettings(Protocol):
     candidates_follow_budget: bool
     paths: str
     expansion: str
+    draft_temperature: float | None
 
 
 @dataclass(frozen=True)
@@ -42,28 +43,31 @@ PLAIN = {
     "candidates_follow_budget": False,
     "draft_sampling": "argmax",
     "expansion": "best",
+    "draft_temperature": None,
 }
 """The values of knobs in a published method that does not set them."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """The settings of a published method, besides its tree and exact-match verification.
+    """The settings of a published method, besides its tree.
 
     settings: knobs of the tree that the publication fixes, besides the `PLAIN` ones. free: knobs
     that may vary under the name, because the publication varies them or because they change no
     draft; `depth` and the number `budget` are always free. Every knob that the tree and the scorer
     read is in one of the three. budgets: the budget policies that the method may have. causal:
-    whether the backbone is causal in its block.
+    whether the backbone is causal in its block. head, scoring, family: None for any, and then
+    causal is not looked at.
     """
 
-    head: str
-    scoring: str
+    head: str | None
+    scoring: str | None
     settings: Mapping[str, Any] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     budgets: tuple[str, ...] = ("fixed",)
-    family: str = "dflash"
+    family: str | None = "dflash"
     causal: bool = False
+    verify: str = "exact"
 
     @property
     def fixed(self) -> dict[str, Any]:
@@ -77,12 +81,13 @@ class Published:
 @dataclass(frozen=True, kw_only=True)
 class TreeSpec(Spec):
     """A builder. level: the most nodes of one depth, a number or the name of a knob; None: the
-    budget.
+    budget. proposals: how its nodes may be proposed, see `DraftTree.proposal`.
 
     `target.from_settings(tree)` makes it.
     """
 
     level: int | str | None = None
+    proposals: tuple[str, ...] = ("best",)
     published: Mapping[str, Published] = field(default_factory=dict)
 
 
@@ -166,6 +171,26 @@ TREES = Parts(
                 causal=True,
             ),
             "chain_ddtree": Published("gru", "static", _DDTREE, free=("beta", "candidates")),
+        },
+    ),
+    TreeSpec(
+        name="sampled",
+        target="dartree_exp.trees.sampled:SampledBuilder",
+        meaning="drafts sampled from q, siblings without replacement, level by level",
+        reads=("children", "width", "draft_temperature"),
+        proposals=("sampled", "distinct"),
+        published={
+            "speculative_sampling": Published(
+                None,
+                None,
+                {"children": 1},
+                free=(
+                    *("width", "draft_temperature", "candidates", "normalise"),
+                    "candidates_follow_budget",
+                ),
+                family=None,
+                verify="rejection",
+            )
         },
     ),
     TreeSpec(

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+from dartree_exp.kernels.candidate_select import stable_topk
+
 GREEDY_EPS = 1e-5  # below this temperature every caller takes the argmax
 
 
@@ -51,32 +53,55 @@ class Sampler:
     def greedy(self) -> bool:
         return self.temperature < GREEDY_EPS
 
-    def kept(self, logits: Float[Tensor, "*rows V"]) -> Bool[Tensor, "*rows V"]:
-        """Tokens kept by top-k, then top-p, of `logits` after temperature (ties with the k-th are
-        kept).
+    def kept(
+        self, logits: Float[Tensor, "*rows V"], temperature: float | None = None
+    ) -> Bool[Tensor, "*rows V"]:
+        """Tokens kept by top-k, then top-p, of `logits` after temperature (None: the target's; ties
+        with the k-th are kept).
         """
+        temperature = self.temperature if temperature is None else temperature
         keep = torch.ones_like(logits, dtype=torch.bool)
         if 0 < self.top_k < logits.shape[-1]:
             keep = logits >= logits.topk(self.top_k).values[..., -1:]
         if self.top_p < 1.0:
-            scaled = (logits / self.temperature).masked_fill(~keep, -torch.inf)
+            scaled = (logits / temperature).masked_fill(~keep, -torch.inf)
             probs, order = scaled.softmax(-1).sort(descending=True, stable=True)
             # Mass before the token: the first is always kept.
             nucleus = probs.cumsum(-1) - probs < self.top_p
             keep = keep & torch.zeros_like(keep).scatter(-1, order, nucleus)
         return keep
 
-    def noise(self, position: int, size: int, stream: int = 0) -> Float64[np.ndarray, " {size}"]:
-        """Gumbel noise of an absolute position; entry i belongs to token id i,
-        whatever `size` is.
+    def log_law(
+        self, logits: Float[Tensor, "*rows V"], temperature: float | None = None
+    ) -> Float64[Tensor, "*rows V"]:
+        """Log-probabilities after temperature (None: the target's), top-k and top-p: what the
+        target draws from, and what sampled drafts are drawn from. One token of each row if greedy.
+        """
+        temperature = self.temperature if temperature is None else temperature
+        logits = logits.double()
+        if temperature < GREEDY_EPS:
+            best = logits.argmax(-1, keepdim=True)
+            return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
+        scaled = logits / temperature
+        if self.top_k or self.top_p < 1.0:
+            scaled.masked_fill_(~self.kept(logits, temperature), -torch.inf)
+        return scaled.log_softmax(-1)
 
-        stream: 0 is the target's; others are independent of it.
+    def uniforms(self, position: int, size: int, stream: int) -> Float64[np.ndarray, " {size}"]:
+        """Uniform numbers in [0, 1) of an absolute position; the first ones are the same whatever
+        `size` is.
+
+        stream: 0 is the target's; others are independent of it and of each other.
         """
         bits = np.random.Philox(
             key=np.array(self._key, dtype=np.uint64), counter=[0, 0, stream, position]
         )
+        return np.random.Generator(bits).random(size)
+
+    def noise(self, position: int, size: int, stream: int = 0) -> Float64[np.ndarray, " {size}"]:
+        """Gumbel noise made of `uniforms`; entry i belongs to token id i."""
         # Exactly 0 would give infinite noise.
-        uniform = np.random.Generator(bits).random(size).clip(min=2.0**-54)
+        uniform = self.uniforms(position, size, stream).clip(min=2.0**-54)
         return -np.log(-np.log1p(-uniform))
 
     def scores(self, logits: Float[Tensor, " V"], position: int) -> Float64[Tensor, " V"]:
@@ -105,10 +130,12 @@ class Sampler:
 class RoundDraws:
     """The random decisions of one round for R requests: see `interfaces.Draws`.
 
-    Drafts are drawn from softmax(logits / T) at the target's temperature; top-k and top-p apply to
-    the target only. Their noise is keyed by the root's position, with the depth as the stream, and
-    is independent of the target's.
+    All noise besides the target's is keyed by the root's position and a stream, so it is
+    independent of the target's: that of drafts has the depth as the stream, that of rejection
+    sampling `VERIFY` + the depth.
     """
+
+    VERIFY = 2**32
 
     def __init__(
         self,
@@ -141,6 +168,51 @@ class RoundDraws:
         noise = sampler.noise(self.start[request], logits.numel(), stream=depth)
         scores = logits.double() / sampler.temperature + torch.from_numpy(noise).to(logits.device)
         return scores.argmax()
+
+    def drafts(
+        self,
+        logits: Float[Tensor, "*R N K"],
+        depth: int,
+        count: int,
+        temperature: float | None = None,
+    ) -> tuple[Int64[Tensor, "*R N {count}"], Float64[Tensor, "*R N K"]]:
+        if logits.dim() == 2:
+            return self._drafts(0, logits, depth, count, temperature)
+        found = [self._drafts(r, rows, depth, count, temperature) for r, rows in enumerate(logits)]
+        places, laws = zip(*found, strict=True)
+        return torch.stack(places), torch.stack(laws)
+
+    def _drafts(
+        self,
+        request: int,
+        logits: Float[Tensor, "N K"],
+        depth: int,
+        count: int,
+        temperature: float | None,
+    ) -> tuple[Int64[Tensor, "N {count}"], Float64[Tensor, "N K"]]:
+        """The `count` largest of log q + Gumbel noise: draws without replacement, in order. All
+        rows have the same noise, since at most one of them is on the accepted path.
+        """
+        sampler = self._samplers[request]
+        log_q = sampler.log_law(logits, temperature)
+        if (sampler.temperature if temperature is None else temperature) < GREEDY_EPS:
+            return stable_topk(logits, count)[1], log_q
+        noise = sampler.noise(self.start[request], logits.shape[-1], stream=depth)
+        return stable_topk(log_q + torch.from_numpy(noise).to(log_q.device), count)[1], log_q
+
+    def greedy(self, request: int) -> bool:
+        return self._samplers[request].greedy
+
+    def law(self, request: int, logits: Float[Tensor, " V"]) -> Float64[Tensor, " V"]:
+        return self._samplers[request].log_law(logits).exp()
+
+    def uniforms(self, request: int, depth: int, size: int) -> list[float]:
+        sampler, start = self._samplers[request], self.start[request]
+        drawn: list[float] = sampler.uniforms(start, size, self.VERIFY + depth).tolist()
+        return drawn
+
+    def one(self, request: int) -> RoundDraws:
+        return RoundDraws([self._samplers[request]], (self.start[request],), self._index)
 
     def target_noise(self, depth: int, size: int) -> Float64[Tensor, "R {size}"]:
         requests = range(len(self.start))

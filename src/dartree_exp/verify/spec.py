@@ -10,13 +10,17 @@ from dartree_exp.parts import Parts, Spec
 @dataclass(frozen=True, kw_only=True)
 class VerifierSpec(Spec):
     """A verifier. exact: its answers have the target's own distribution; otherwise runs are marked
-    as lossy.
+    as lossy. same_ids: at temperature > 0 it emits plain decoding's ids, so outputs can be judged
+    by them; a greedy target's are judged always. proposals: the kinds of `DraftTree.proposal` that
+    it is correct for.
     """
 
     exact: bool
+    same_ids: bool = True
+    proposals: tuple[str, ...] = ("best", "sampled", "distinct")
 
 
-EXACT = "exact"
+EXACT, REJECTION = "exact", "rejection"
 VERIFIERS = Parts(
     "verify.name",
     VerifierSpec(
@@ -24,5 +28,13 @@ VERIFIERS = Parts(
         target="dartree_exp.verify.exact:ExactMatch",
         meaning="a draft is accepted if it is the token that the target draws",
         exact=True,
+    ),
+    VerifierSpec(
+        name=REJECTION,
+        target="dartree_exp.verify.rejection:RejectionSampling",
+        meaning="a sampled draft is accepted with probability min(1, p / q), else p - q is next",
+        exact=True,
+        same_ids=False,
+        proposals=("sampled", "distinct"),
     ),
 )

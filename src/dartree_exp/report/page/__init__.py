@@ -10,6 +10,7 @@ from typing import Any
 
 from dartree_exp.metrics.measures import counts, prompt_units
 from dartree_exp.records import Run
+from dartree_exp.records.schema import UNJUDGED
 from dartree_exp.report import footer, verdicts
 from dartree_exp.report.caveats import is_incomplete, load_problem, planned
 from dartree_exp.report.figures import Plot
@@ -121,10 +122,14 @@ def _facts(runs: Sequence[Run], tables: Sequence[Table]) -> list[tuple[str, str,
         if proofs
         else ""
     )
-    facts = [
-        (str(numbers["wrong"]), f"wrong of {counts(samples)['turns']} outputs", proved),
-        (str(numbers["exact"]), "exact, same ids as plain decoding", ""),
-    ]
+    facts = []
+    if (judged := verdicts.judged(counts(samples))) is not None:
+        facts = [
+            (str(numbers["wrong"]), f"wrong of {judged} outputs", proved),
+            (str(numbers["exact"]), "exact, same ids as plain decoding", ""),
+        ]
+    if numbers[UNJUDGED]:
+        facts.append((str(numbers[UNJUDGED]), "not judged by ids", "drawn by another rule"))
     if numbers["near_tie"]:
         facts.append(
             (str(numbers["near_tie"]), "near ties", "" if gap is None else f"largest gap {gap:.3g}")

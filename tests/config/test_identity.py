@@ -31,6 +31,8 @@ NOT_RESULTS = (
     "budget.alpha",
     "drafter.num_drafts",
     "tree.expansion",
+    "drafter.children",
+    "drafter.probes",
 )
 CHOICES = ("budget.name",)  # an unknown name has no hash
 

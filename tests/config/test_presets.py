@@ -39,6 +39,7 @@ PRESETS = {
     ),
     "jetspec": ("jetspec", "heap", "marginal", 64, 7, "base", "vocab", False, False),
     "treeflash": ("treeflash", "heap", "lattice", 16, None, "base", "candidates", False, False),
+    "ptd": ("ptd", "heap", "own", 64, None, "base", "candidates", False, False),
     "heap_sequential": (
         "domino",
         "heap",
@@ -116,16 +117,29 @@ def parts(config: Config) -> tuple[object, ...]:
     )
 
 
+BUDGETS = {
+    "dominotree": 16,
+    "dominotree_frontier": 16,
+    "medusa": 63,
+    "jetspec": 255,
+    "ptd": 32,
+}
+
+
 @pytest.mark.parametrize("method", PRESETS)
 def test_a_preset_is_its_published_method(method: str) -> None:
     config = compose([f"+method={method}", "model=toy"])  # which has weights for each
     assert parts(config) == PRESETS[method]
     assert config.method == method
     widths = {"pctree": 4, "dominotree_frontier": None, "speculative_sampling": None}
-    budget = {"dominotree": 16, "dominotree_frontier": 16, "medusa": 63, "jetspec": 255}.get(
-        method, 64
-    )
-    beta = 0 if method in ("ddtree", "dominotree", "jetspec", "treeflash") else -0.2
+    budget = {
+        "dominotree": 16,
+        "dominotree_frontier": 16,
+        "medusa": 63,
+        "jetspec": 255,
+        "ptd": 32,
+    }.get(method, 64)
+    beta = 0 if method in ("ddtree", "dominotree", "jetspec", "treeflash", "ptd") else -0.2
     assert (config.tree.budget, config.tree.width, config.tree.beta) == (
         budget,
         widths.get(method, 12),

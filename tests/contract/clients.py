@@ -236,9 +236,11 @@ def cheap(rows: int) -> float:
     return 1.0 + 0.001 * rows
 
 
-def roomy(method: Method, **parts) -> Method:
-    """Parts that do not read `tree.candidates`, and room for the trees they make."""
-    return replace(method, max_rows=1 + method.budget, **parts)
+def roomy(method: Method, more: int = 0, **parts) -> Method:
+    """Parts that do not read `tree.candidates`, and room for the trees they make and for `more`
+    rows.
+    """
+    return replace(method, max_rows=1 + method.budget + more, **parts)
 
 
 CLIENTS = {

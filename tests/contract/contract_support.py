@@ -7,13 +7,15 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import torch
-from clients import CLIENTS
+from clients import CLIENTS, roomy
 from neighbours import medusa
 
 from dartree_exp.config.methods import known_methods
 from dartree_exp.decode import Method
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.swiglu import SwiGLUHead
+from dartree_exp.drafters.ptd.forest import Shape
+from dartree_exp.drafters.ptd.session import PTDDrafter
 from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import CorrectionHead
 from dartree_exp.trees.spec import TREES
@@ -134,6 +136,16 @@ DRAFTING |= {
     )
     for name, client in CLIENTS.items()
 }
+DRAFTING["ptd"] = Drafting(
+    ("method=ptd",),
+    None,
+    "chain",  # it is not asserted that its trees branch
+    lambda target, method: roomy(method, drafter=PTDDrafter(target, Shape(6, 4, 32)), more=32),
+)
+SELDOM = ("ptd",)
+"""Methods whose drafts an untrained target seldom accepts in short texts; tests/drafters has longer
+ones.
+"""
 _COSTS = "budget.costs=[[1,10.0],[2,10.5],[9,12.0],[17,15.0]]"
 POLICIES = {
     "cost_aware": ("tree=pruned", "tree.budget=auto", "budget.most=16", "budget.overhead=2"),

@@ -39,8 +39,12 @@ class DrafterConfig:
         low=1,
         high=MOST_DRAFTS,
     )
+    children: int = knob("PTD: most guesses kept after each guess", low=1, high=MOST_DRAFTS)
+    probes: int = knob("PTD: most rows of guesses in a forward", low=2, high=MOST_NODES)
     seed: int = knob(
-        "seed of a scripted drafter, and of a toy:// drafter's weights", low=0, high=MOST_SEED
+        "seed of a drafter without weights, and of a toy:// drafter's weights",
+        low=0,
+        high=MOST_SEED,
     )
 
 

@@ -22,6 +22,8 @@ class DrafterSettings(Protocol):
     num_drafts: int | None
     seed: int
     causal: bool
+    children: int
+    probes: int
 
 
 EVERY_DRAFTER = ("name", "family", "path", "head", "seed")
@@ -66,6 +68,14 @@ FAMILIES = Parts(
         target="dartree_exp.drafters.medusa.checkpoint:load",
         config="dartree_exp.drafters.medusa.config:read_config",
         meaning="heads on the target's final hidden state, one for each depth",
+    ),
+    DrafterSpec(
+        name="ptd",
+        target="dartree_exp.drafters.ptd.session:PTDDrafter.from_settings",
+        scores=True,
+        loads=False,
+        reads=("num_drafts", "children", "probes"),
+        meaning="the target guesses in rows of its own forwards, without training (PTD)",
     ),
     DrafterSpec(
         name="scripted",

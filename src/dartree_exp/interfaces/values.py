@@ -80,7 +80,7 @@ class Rows:
     tokens: Int64[Tensor, "R n"]
     parents: Int64[Tensor, "R n"]  # -1 at the root and at padding
     positions: Int64[Tensor, "R n"]  # absolute
-    masks: tuple[Float[Tensor, "*_ n keys"], ...]  # for each request, made by the engine
+    masks: tuple[Float[Tensor, "*_ n _"], ...]  # for each request, made by the engine
     nodes: int  # 1+N rows of the tree; the others are probes
 
 

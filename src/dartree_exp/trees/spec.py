@@ -162,6 +162,7 @@ TREES = Parts(
                 "gru", "conditional", _DARTREE, free=("beta", "candidates")
             ),
             "treeflash": Published("swiglu", "lattice", {}, free=("candidates",)),
+            "ptd": Published("none", "own", family="ptd"),
             # Width 7 in the release, which counts the root in its budget of 256.
             "jetspec": Published(
                 "none",

@@ -21,6 +21,7 @@ class StubTarget:
     lm_head_weight: Tensor
     num_layers: int
     name: str = "stub"
+    architecture: str = "StubForCausalLM"
 
     @property
     def vocab_size(self) -> int:

@@ -127,8 +127,13 @@ def test_contradicting_layouts_are_refused(saved: Callable):
         (lambda c: c.update(attention_bias=True), "attention_bias = true"),
         (lambda c: c.update(hidden_act="gelu"), "hidden_act = 'gelu'"),
         (lambda c: c.update(rope_scaling={"rope_type": "yarn"}), "rope_scaling.rope_type = 'yarn'"),
-        (lambda c: c.pop("rope_theta"), "rope_theta: missing"),
-        (lambda c: c.pop("block_size"), "block_size: missing"),
+        (lambda c: (c.pop("rope_theta"), c.pop("rope_parameters")), "rope_theta: missing"),
+        (lambda c: c.update(rope_theta=5.0), "rope_theta: .*contradict each other"),
+        (
+            lambda c: (c.pop("block_size"), c["dflash_config"].pop("block_size")),
+            "block_size: missing",
+        ),
+        (lambda c: c.update(block_size=5), "block_size: .*contradict each other"),
         (lambda c: c.update(block_size="16"), "block_size = '16': must be an integer"),
         (
             lambda c: c["dflash_config"].pop("pure_draft_prefix_len"),

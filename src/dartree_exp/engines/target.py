@@ -63,6 +63,7 @@ class Target:
         config = model.config
         check_rewindable(config)
         self.name = name
+        self.architecture = type(model).__name__
         self.tokenizer = tokenizer
         self.eos_ids = tuple(int(i) for i in eos_ids)
         self.vocab_size = int(config.vocab_size)

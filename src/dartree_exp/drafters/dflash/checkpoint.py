@@ -37,6 +37,9 @@ from dartree_exp.drafters.dflash.contents import (
 from dartree_exp.drafters.dflash.fit import check_tables
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
+from dartree_exp.drafters.dflash.speculators import is_speculators, to_speculators
+from dartree_exp.drafters.dflash.speculators_tensors import OFFSETS, from_speculators
+from dartree_exp.drafters.dflash.speculators_tensors import to_speculators as speculators_tensors
 from dartree_exp.drafters.heads.calibration import read_temperatures
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence
 from dartree_exp.drafters.heads.edges import Pairs, read_edges
@@ -199,6 +202,27 @@ def save_drafter(
     _write_config(folder, config.to_json(), tensors["fc.weight"].dtype)
 
 
+def save_speculators(
+    folder: str | Path,
+    stored: Checkpoint,
+    target: str,
+    architecture: str,
+    tables: tuple[Tensor, Tensor],
+) -> None:
+    """Write a checkpoint in the speculators format. target, architecture: name and class of the
+    target. tables: its embedding and lm_head [V, H]. Raises CheckpointError.
+    """
+    folder = Path(folder)
+    try:
+        values = to_speculators(stored.config, target, architecture)
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
+    parts = Parts(stored.backbone, stored.head, stored.confidence)
+    tensors = speculators_tensors(parts.tensors(), stored.vocab_ids, *tables)
+    write_tensors(folder, tensors)
+    _write_config(folder, values, tensors["fc.weight"].dtype)
+
+
 def save_head(
     folder: str | Path,
     backbone: str | Path,
@@ -231,10 +255,18 @@ def save_head(
 
 def _stored(folder: Path, config: DFlashConfig) -> tuple[dict[str, Tensor], list[Path]]:
     """The checked tensors of a folder with its backbone's, and their files."""
-    reference = reference_in(read_json(folder))
-    files, tensors, parts = weight_files(folder), read_tensors(folder), fresh(config)
+    raw = read_json(folder)
+    reference = reference_in(raw)
+    files, parts = weight_files(folder), fresh(config)
+    tensors = read_tensors(folder, marks=(RESTRICTION, OFFSETS))
+    if is_speculators(raw):
+        try:
+            tensors = from_speculators(tensors, config.vocab_size)
+        except CheckpointError as error:
+            raise CheckpointError(f"drafter {folder}: {error}") from error
     if reference is None:
-        tables = config.layout == DEEPSPEC and (EMBED in tensors or LM_HEAD in tensors)
+        may_have = config.layout == DEEPSPEC or is_speculators(raw)
+        tables = may_have and (EMBED in tensors or LM_HEAD in tensors)
         check_tensors(folder, tensors, whole(config, parts, tables=tables))
         return tensors, files
     check_tensors(folder, tensors, shapes_of(tensors_of(prefixed(parts.head, parts.confidence))))

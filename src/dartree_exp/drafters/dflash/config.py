@@ -24,6 +24,7 @@ from dartree_exp.drafters.dflash.layouts import (
     rope_theta,
     slot_layout,
 )
+from dartree_exp.drafters.dflash.speculators import is_speculators, released
 from dartree_exp.drafters.heads.config import HeadConfig, read_head
 from dartree_exp.drafters.values import (
     SIZES,
@@ -60,7 +61,7 @@ class DFlashConfig:
     block_size: int
     mask_token_id: int
     target_layer_ids: tuple[int, ...]
-    num_target_layers: int
+    num_target_layers: int | None  # None: not stated (speculators)
     shift_label: bool
     rope_theta: float = 1_000_000.0
     rms_norm_eps: float = 1e-6
@@ -95,16 +96,8 @@ class DFlashConfig:
                 f"mask_token_id = {shown(self.mask_token_id)}: must be in 0..vocab_size-1 = "
                 f"0..{self.vocab_size - 1}"
             )
-        last = self.num_target_layers - 1
-        if not self.target_layer_ids or not all(-1 <= i < last for i in self.target_layer_ids):
-            # The last layer is refused: its output is normed in the library's list of hidden
-            # states, but not in a hook.
-            raise CheckpointError(
-                f"target_layer_ids = {shown(list(self.target_layer_ids))}: at least one id, each "
-                f"in -1..{last - 1} "
-                f"for num_target_layers = {self.num_target_layers} (-1 = embeddings; the last "
-                "layer is not allowed)"
-            )
+        if self.num_target_layers is not None:
+            check_layers(self.target_layer_ids, self.num_target_layers)
         prefix = 0 if self.head is None else self.head.pure_draft_prefix_len
         if not 0 <= prefix <= self.num_drafts:
             raise CheckpointError(
@@ -123,6 +116,9 @@ class DFlashConfig:
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> DFlashConfig:
         """Parse a `config.json`. Raises CheckpointError for missing or unsupported values."""
+        foreign = is_speculators(raw)
+        if foreign:
+            raw = released(raw)
         architecture = next(iter(texts(raw, "architectures")), None)
         if architecture not in ARCHITECTURES:
             raise CheckpointError(
@@ -130,6 +126,11 @@ class DFlashConfig:
                 f"{', '.join(ARCHITECTURES)}"
             )
         own = section(raw, "dflash_config")
+        sizes = [place["block_size"] for place in (own, raw) if place.get("block_size") is not None]
+        for size in sizes:
+            check_size("block_size", size)
+        if len(set(sizes)) > 1:
+            raise CheckpointError(f"block_size: {shown(sizes)} contradict each other")
         refuse_unsupported(raw, own)
 
         def get(key: str, default: Any = None) -> Any:
@@ -144,7 +145,9 @@ class DFlashConfig:
             return value
 
         projector = own.get("projector_type")
-        layers, target_layers = need("num_hidden_layers"), need("num_target_layers")
+        layers = need("num_hidden_layers")
+        # The speculators format names the layers, so it need not say how many there are.
+        target_layers = raw.get("num_target_layers") if foreign else need("num_target_layers")
         hidden, heads = need("hidden_size"), need("num_attention_heads")
         for key, size in (
             ("num_hidden_layers", layers),
@@ -152,8 +155,11 @@ class DFlashConfig:
             ("hidden_size", hidden),
             ("num_attention_heads", heads),
         ):
-            check_size(key, size)  # before they are used in computations
+            if size is not None or not foreign:
+                check_size(key, size)  # before they are used in computations
         ids = get("target_layer_ids")
+        if ids is None:
+            ids = default_target_layer_ids(layers, need("num_target_layers"))
         head = read_head(projector, get, need)
         return cls(
             hidden_size=hidden,
@@ -165,10 +171,7 @@ class DFlashConfig:
             vocab_size=need("vocab_size"),
             block_size=need("block_size"),
             mask_token_id=need("mask_token_id"),
-            target_layer_ids=integers(
-                "target_layer_ids",
-                default_target_layer_ids(layers, target_layers) if ids is None else ids,
-            ),
+            target_layer_ids=integers("target_layer_ids", ids),
             num_target_layers=target_layers,
             shift_label=slot_layout(raw, own, projector),
             rope_theta=rope_theta(raw),
@@ -197,6 +200,7 @@ class DFlashConfig:
                 self.head.to_json() if self.head is not None else {}
             )
             own |= dict.fromkeys(CAUSAL_KEYS, True) if self.causal else {}
+            own["block_size"] = self.block_size  # newer readers look here, older ones at the top
             own = {"dflash_config": own}
         top: dict[str, Any] = own | {
             "architectures": [self.layout],
@@ -214,7 +218,8 @@ class DFlashConfig:
             "num_key_value_heads": self.num_key_value_heads,
             "num_target_layers": self.num_target_layers,
             "rms_norm_eps": self.rms_norm_eps,
-            "rope_theta": self.rope_theta,
+            "rope_theta": self.rope_theta,  # transformers 4 reads this, 5 the next
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
             "sample_from_anchor": self.shift_label,
             "tie_word_embeddings": False,
             "vocab_size": self.vocab_size,
@@ -224,6 +229,20 @@ class DFlashConfig:
         if self.causal:
             top["is_causal"] = True
         return top
+
+
+def check_layers(ids: tuple[int, ...], num_layers: int) -> None:
+    """Raise CheckpointError for target layers that a target with this number of layers lacks.
+
+    The last layer is refused: its output is normed in the library's list of hidden states, but not
+    in a hook.
+    """
+    last = num_layers - 1
+    if not ids or not all(-1 <= i < last for i in ids):
+        raise CheckpointError(
+            f"target_layer_ids = {shown(list(ids))}: at least one id, each in -1..{last - 1} "
+            f"for num_target_layers = {num_layers} (-1 = embeddings; the last layer is not allowed)"
+        )
 
 
 def read_config(folder: Path) -> DFlashConfig:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dartree_exp.drafters.dflash.config import CheckpointError, DFlashConfig
+from dartree_exp.drafters.dflash.config import CheckpointError, DFlashConfig, check_layers
 
 if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
@@ -25,7 +25,7 @@ def check_fit(config: DFlashConfig, target: Target) -> None:
         (
             f"num_target_layers = {config.num_target_layers}",
             f"{target.num_layers}",
-            config.num_target_layers == target.num_layers,
+            config.num_target_layers in (None, target.num_layers),
         ),
         (
             f"mask_token_id = {config.mask_token_id}",
@@ -38,6 +38,7 @@ def check_fit(config: DFlashConfig, target: Target) -> None:
             raise CheckpointError(
                 f"drafter does not fit target {target.name}: {value}, allowed: {allowed}"
             )
+    check_layers(config.target_layer_ids, target.num_layers)
 
 
 def check_tables(stored: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:

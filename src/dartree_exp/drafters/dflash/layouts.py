@@ -86,12 +86,15 @@ def rope_theta(raw: dict[str, Any]) -> float:
         kind = spec.get("rope_type", spec.get("type", "default"))
         if kind != "default":
             raise CheckpointError(f"{name}.rope_type = {shown(kind)}: only 'default' is supported")
-    theta = parameters.get("rope_theta", raw.get("rope_theta"))
-    if theta is None:
+    found = [place["rope_theta"] for place in (parameters, raw) if place.get("rope_theta")]
+    if not found:
         raise CheckpointError(
             "rope_theta: missing from config.json (top level and rope_parameters)"
         )
-    return positive("rope_theta", theta)
+    values = {positive("rope_theta", value) for value in found}
+    if len(values) > 1:
+        raise CheckpointError(f"rope_theta: {shown(found)} contradict each other")
+    return values.pop()
 
 
 def refuse_unsupported(raw: dict[str, Any], own: dict[str, Any]) -> None:

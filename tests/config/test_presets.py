@@ -98,6 +98,8 @@ PRESETS = {
         True,
         False,
     ),
+    "eagle2": ("eagle2", "pool", "own", "all", 10, "base", "vocab", False, False),
+    "eagle3": ("eagle", "pool", "own", "all", 10, "base", "vocab", False, False),
     "medusa": ("medusa", "static", "marginal", 64, None, "base", "vocab", False, False),
 }
 
@@ -132,12 +134,15 @@ def test_a_preset_is_its_published_method(method: str) -> None:
     assert parts(config) == PRESETS[method]
     assert config.method == method
     widths = {"pctree": 4, "dominotree_frontier": None, "speculative_sampling": None}
+    widths |= {"eagle2": 10, "eagle3": 10}
     budget = {
         "dominotree": 16,
         "dominotree_frontier": 16,
         "medusa": 63,
         "jetspec": 255,
         "ptd": 32,
+        "eagle2": 59,
+        "eagle3": 59,
     }.get(method, 64)
     beta = 0 if method in ("ddtree", "dominotree", "jetspec", "treeflash", "ptd") else -0.2
     assert (config.tree.budget, config.tree.width, config.tree.beta) == (
@@ -160,7 +165,7 @@ def test_table_2_compares_only_the_construction(typed: list[str]) -> None:
 def test_every_method_has_a_preset() -> None:
     assert {*PRESETS, "ar"} == set(known_methods()) == set(groups()["method"])
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    [listed] = re.findall(r"`\+method=([a-z_|]+)`", readme)
+    [listed] = re.findall(r"`\+method=([a-z0-9_|]+)`", readme)
     assert sorted(listed.split("|")) == sorted(known_methods())
     assert compose(["method=ar"]).method == "ar"
 

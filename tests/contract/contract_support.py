@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 from clients import CLIENTS, roomy
-from neighbours import medusa
+from neighbours import eagle, medusa
 
 from dartree_exp.config.methods import known_methods
 from dartree_exp.decode import Method
@@ -125,6 +125,20 @@ DRAFTING |= {
     )
     for builder in TREES
     if builder != "static"
+}
+DRAFTING |= {
+    "eagle3": Drafting(("method=eagle3", "tree.budget=16"), None, "pool", partial(eagle, "eagle")),
+    "eagle2": Drafting(("method=eagle2", "tree.budget=16"), None, "pool", partial(eagle, "eagle2")),
+}
+DRAFTING |= {
+    f"eagle-{builder}": Drafting(
+        (f"tree={builder}", "drafter=eagle", "tree.scoring=own", "tree.budget=16"),
+        None,
+        builder,
+        partial(eagle, "eagle"),
+    )
+    for builder in TREES
+    if builder != "pool"
 }
 DRAFTING["medusa"] = Drafting(("method=medusa",), None, "static", medusa)
 DRAFTING |= {

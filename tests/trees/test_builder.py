@@ -22,6 +22,7 @@ class Tree:
     """The keys of `tree` that builders read."""
 
     name: str
+    scoring: str | None = "conditional"
     width: int | None = 3
     beta: float = -0.2
     children: int | None = None

@@ -35,7 +35,7 @@ class DrafterConfig:
         "checkpoint says"
     )
     num_drafts: int | None = knob(
-        "drafts per round of a drafter without a checkpoint; null: the checkpoint's",
+        "drafts per round of a drafter whose checkpoint does not say it; null: the checkpoint's",
         low=1,
         high=MOST_DRAFTS,
     )

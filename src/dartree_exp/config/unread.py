@@ -7,7 +7,7 @@ from typing import Any
 
 from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.drafters.spec import EVERY_DRAFTER, FAMILIES
-from dartree_exp.trees.spec import EVERY_TREE, SCORERS, TREES
+from dartree_exp.trees.spec import EVERY_TREE, OWN, SCORERS, TREES
 
 
 def unread(config: Mapping[str, Any]) -> set[str]:
@@ -23,6 +23,8 @@ def unread(config: Mapping[str, Any]) -> set[str]:
         known = {"name", *EVERY_TREE, *builder.reads, *(k for s in scorers for k in s.reads)}
         if tree.get("candidates_follow_budget"):
             known.discard("candidates")
+        if tree.get("scoring") == OWN:  # the best children first
+            known.discard("child_order")
         if not (config.get("decoding") or {}).get("temperature"):  # nothing is sampled
             known.discard("draft_sampling")
         found |= {f"tree.{name}" for name in tree if name not in known}

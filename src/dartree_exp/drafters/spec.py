@@ -64,6 +64,22 @@ FAMILIES = Parts(
         meaning="block-diffusion backbone, with or without a correction head",
     ),
     DrafterSpec(
+        name="eagle",
+        target="dartree_exp.drafters.eagle.checkpoint:load_eagle3",
+        config="dartree_exp.drafters.eagle.config:read_eagle3",
+        scores=True,
+        reads=("num_drafts",),
+        meaning="EAGLE-3: one autoregressive layer on three layers of the target",
+    ),
+    DrafterSpec(
+        name="eagle2",
+        target="dartree_exp.drafters.eagle.checkpoint:load_eagle2",
+        config="dartree_exp.drafters.eagle.config:read_eagle2",
+        scores=True,
+        reads=("num_drafts",),
+        meaning="EAGLE-1 and EAGLE-2: one autoregressive layer on the target's final hidden state",
+    ),
+    DrafterSpec(
         name="medusa",
         target="dartree_exp.drafters.medusa.checkpoint:load",
         config="dartree_exp.drafters.medusa.config:read_config",

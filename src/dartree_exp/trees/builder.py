@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from dartree_exp.interfaces import Builder
-from dartree_exp.trees.spec import TREES, TreeSettings
+from dartree_exp.trees.spec import OWN, TREES, TreeSettings
 
 
 def largest_tree(tree: TreeSettings, depths: int, budget: int) -> int:
@@ -13,7 +13,7 @@ def largest_tree(tree: TreeSettings, depths: int, budget: int) -> int:
     spec = TREES[tree.name]
     choices = (
         budget
-        if tree.candidates_follow_budget or tree.candidates == "all"
+        if tree.scoring == OWN or tree.candidates_follow_budget or tree.candidates == "all"
         else int(tree.candidates)
     )
     limit = tree.children if "children" in spec.reads else None

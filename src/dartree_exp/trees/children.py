@@ -8,7 +8,7 @@ from typing import Self
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dartree_exp.trees.spec import CHILD_ORDERS, TreeSettings
+from dartree_exp.trees.spec import CHILD_ORDERS, OWN, TreeSettings
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Children:
 
     @classmethod
     def from_settings(cls, tree: TreeSettings) -> Self:
-        return cls(tree.children, tree.child_order, tree.narrow_by_budget)
+        # The candidates of a drafter's own scorer have no base order.
+        order = "corrected" if tree.scoring == OWN else tree.child_order
+        return cls(tree.children, order, tree.narrow_by_budget)
 
     def count(self, candidates: int, budget: int) -> int:
         """Children per parent, given K candidates and the round's budget; at least one."""

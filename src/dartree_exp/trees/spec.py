@@ -16,6 +16,7 @@ class TreeSettings(Protocol):
     """The keys of the group `tree` that builders read."""
 
     name: str
+    scoring: str | None
     width: int | None
     beta: float
     candidates: int | str
@@ -226,7 +227,14 @@ TREES = Parts(
                 "conditional",
                 {"children": SameAs("width"), "candidates": "all", "normalise": "vocab"},
                 free=("width",),
-            )
+            ),
+            # Their scripts vary top_k, here the width. `depth` there is one less than the levels.
+            **{
+                name: Published(
+                    "none", OWN, {"children": SameAs("width")}, free=("width",), family=family
+                )
+                for name, family in (("eagle2", "eagle2"), ("eagle3", "eagle"))
+            },
         },
     ),
     TreeSpec(

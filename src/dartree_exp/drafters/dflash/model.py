@@ -5,6 +5,8 @@ checkpoints.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
@@ -18,6 +20,16 @@ Rotary = tuple[Float[Tensor, "#batch 1 L head_dim"], Float[Tensor, "#batch 1 L h
 Slots = Float[Tensor, "batch Q H"]
 Context = Float[Tensor, "batch C H"]
 Mask = Float[Tensor, "#batch 1 Q keys"]  # additive, in the dtype of the block
+
+
+class RotarySizes(Protocol):
+    """What rotary positions need of a drafter's configuration."""
+
+    @property
+    def head_dim(self) -> int: ...
+
+    @property
+    def rope_theta(self) -> float: ...
 
 
 class DFlashBackbone(nn.Module):
@@ -185,7 +197,7 @@ def causal_mask(context: int, slots: int, dtype: torch.dtype) -> Float[Tensor, "
 
 
 def rotary_table(
-    positions: Int64[Tensor, "batch L"], config: DFlashConfig, dtype: torch.dtype
+    positions: Int64[Tensor, "batch L"], config: RotarySizes, dtype: torch.dtype
 ) -> Rotary:
     """cos and sin of the positions, in `dtype`.
 

@@ -13,6 +13,7 @@ import torch
 from dartree_exp.config import compose
 from dartree_exp.decode import Method
 from dartree_exp.drafters import load_drafter
+from dartree_exp.drafters.eagle.scorer import EagleScorer
 from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.interfaces import Block, Opening
 from dartree_exp.trees.lift import EachScorer
@@ -78,6 +79,9 @@ class HelpedScorer:
         values, columns = self.score(state, depth).sort(dim=-1, descending=True, stable=True)
         values, columns = values[:, :count], columns[:, :count]
         return self._own.candidates(depth)[columns], values, columns
+
+    def sample(self, *arguments):
+        return EagleScorer.sample(self, *arguments)
 
     def best(self, state, depth):
         tokens, values, columns = self.top(state, depth, 1)

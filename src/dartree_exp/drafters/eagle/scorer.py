@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from dartree_exp.drafters.dflash.cache import DraftCache
-from dartree_exp.interfaces import Best, Top
+from dartree_exp.interfaces import Best, Draws, Sample, Top
 from dartree_exp.kernels.candidate_select import candidate_select
 
 if TYPE_CHECKING:
@@ -79,6 +79,14 @@ class EagleScorer:
         count = min(count, state.log_probs.shape[-1])
         values, columns, _ = candidate_select(state.log_probs, count)
         return self._drafter.ids[columns], values, columns
+
+    def sample(
+        self, state: Nodes, depth: int, draws: Draws, count: int, temperature: float | None
+    ) -> Sample:
+        """Drafts drawn without replacement from the law over the draft vocabulary."""
+        rows, ids = self.score(state, depth), self._drafter.ids
+        columns, law = draws.drafts(rows, depth, min(count, rows.shape[-1]), temperature)
+        return Sample(ids[columns], rows.gather(-1, columns), columns, law, ids)
 
     def advance(
         self, state: Nodes, depth: int, parent: Int64[Tensor, " M"], token: Int64[Tensor, " M"]

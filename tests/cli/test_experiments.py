@@ -18,6 +18,7 @@ STUDIES = groups()["experiment"]
 MOST_POINTS = 24
 SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=4", "engine.dtype=fp32", "engine.threads=1"]
 PROMISED = {
+    *("all_methods", "three_arms", "pctree", "fig1", "block_size", "entropy"),
     *("budgets", "table1", "table2_construction", "table3_heads", "temperature"),
     *(
         "fig_width",
@@ -51,13 +52,14 @@ def test_a_study_says_its_command_and_is_affordable(study: str) -> None:
     ]  # Hydra wants its line first
     assert prod(map(len, swept(study).values())) <= MOST_POINTS
     config = compose([f"experiment={study}"])
-    baseline = "paired" if study == "budgets" else "shared"  # what it compares are speedups
+    # What these compare are speedups.
+    baseline = "paired" if study in ("budgets", "pctree") else "shared"
     assert (config.baseline, config.decoding.max_new_tokens, config.sweep.name) == (
         baseline,
         96,
         study,
     )
-    assert config.repeats == 1
+    assert config.repeats == (3 if study == "pctree" else 1)
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -90,7 +90,7 @@ def test_oracle_ends_quietly_at_the_targets_range():
 
 def config(**changes) -> DrafterConfig:
     values = {"name": "random", "path": None, "head": "none", "num_drafts": None, "seed": 0}
-    values |= {"causal": False, "children": 4, "probes": 32, **changes}
+    values |= {"causal": False, "block_size": None, "children": 4, "probes": 32, **changes}
     kind = "scripted" if values["name"] in FAMILIES["scripted"].kinds else "dflash"
     return DrafterConfig(family=kind, **values)
 

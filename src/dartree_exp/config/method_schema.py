@@ -34,6 +34,11 @@ class DrafterConfig:
         "the checkpoint's slots see only earlier slots of their block (JetSpec); must be what the "
         "checkpoint says"
     )
+    block_size: int | None = knob(
+        "slots of a block, the root slot included; null: as the checkpoint was trained",
+        low=2,
+        high=MOST_DRAFTS,
+    )
     num_drafts: int | None = knob(
         "drafts per round of a drafter whose checkpoint does not say it; null: the checkpoint's",
         low=1,

@@ -137,8 +137,9 @@ def _conflicts(config: Config) -> Iterator[str]:
     counted = "num_drafts" in family.reads
     if counted and drafter.num_drafts is None:
         yield f"drafter.num_drafts=null: drafter.family={family.name} needs a number"
-    if drafter.causal and "causal" not in family.reads:
-        yield f"drafter.causal=true: drafter.family={family.name} has no block backbone"
+    for key, value in (("causal", drafter.causal), ("block_size", drafter.block_size)):
+        if value and key not in family.reads:
+            yield f"drafter.{key}={value}: drafter.family={family.name} has no block backbone"
     if family.loads and drafter.path is None:
         yield (
             f"drafter={drafter.name}: no weights for model={model.name} are known; set "

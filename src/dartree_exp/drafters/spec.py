@@ -22,6 +22,7 @@ class DrafterSettings(Protocol):
     num_drafts: int | None
     seed: int
     causal: bool
+    block_size: int | None
     children: int
     probes: int
 
@@ -60,7 +61,7 @@ FAMILIES = Parts(
         target="dartree_exp.drafters.dflash.load:load",
         config="dartree_exp.drafters.dflash.config:read_config",
         heads=True,
-        reads=("causal",),
+        reads=("causal", "block_size"),
         meaning="block-diffusion backbone, with or without a correction head",
     ),
     DrafterSpec(

@@ -81,13 +81,14 @@ def load_drafter(
     use_head: bool = True,
     dtype: torch.dtype | None = None,
     name: str | None = None,
+    block_size: int | None = None,
 ) -> DFlashDrafter:
     """A drafter ready for `target`, on its device. dtype: of backbone and head, None = the
     target's.
 
-    use_head: False: without the correction head, which is plain DFlash with the same number of
-    drafts. Raises CheckpointError for a checkpoint that is incomplete, has an unknown layout or was
-    trained for another target.
+    block_size: slots of a block, None = as trained. use_head: False: without the correction head,
+    which is plain DFlash with the same number of drafts. Raises CheckpointError for a checkpoint
+    that is incomplete, has an unknown layout or was trained for another target.
     """
     stored = read_checkpoint(
         folder, use_head=use_head, dtype=dtype or target.dtype, device=target.device
@@ -96,6 +97,8 @@ def load_drafter(
         if module is not None:
             module.requires_grad_(False)
     try:
+        if block_size is not None:
+            stored.backbone.config = replace(stored.backbone.config, block_size=block_size)
         drafter = DFlashDrafter(
             name or Path(folder).name,
             target,

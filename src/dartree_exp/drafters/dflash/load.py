@@ -33,7 +33,14 @@ def load(settings: DrafterSettings, target: Target) -> DFlashDrafter:
     if settings.path == SEEDED:
         from dartree_exp.drafters.dflash.toy import toy_drafter
 
-        return toy_drafter(target, settings.head, settings.seed, settings.name, settings.causal)
+        return toy_drafter(
+            target,
+            settings.head,
+            settings.seed,
+            settings.name,
+            settings.causal,
+            settings.block_size,
+        )
     folder = locate(settings.path)
     config = read_config(folder)
     if config.causal != settings.causal:
@@ -45,4 +52,10 @@ def load(settings: DrafterSettings, target: Target) -> DFlashDrafter:
     wrong = wrong_head(config.head, settings.head)
     if wrong is not None:
         raise ConfigError(f"drafter.head={settings.head}: the checkpoint {folder} {wrong}")
-    return load_drafter(folder, target, use_head=settings.head != NO_HEAD, name=settings.name)
+    return load_drafter(
+        folder,
+        target,
+        use_head=settings.head != NO_HEAD,
+        name=settings.name,
+        block_size=settings.block_size,
+    )

@@ -35,7 +35,12 @@ class _Sizes:
 
 
 def toy_drafter(
-    target: Target, head: str, seed: int, name: str, causal: bool = False
+    target: Target,
+    head: str,
+    seed: int,
+    name: str,
+    causal: bool = False,
+    block_size: int | None = None,
 ) -> DFlashDrafter:
     """A drafter with 6 drafts per block. head: `none` or the name of a head, with a confidence head
     if that kind may have one.
@@ -51,7 +56,7 @@ def toy_drafter(
         num_key_value_heads=2,
         head_dim=8,
         vocab_size=target.vocab_size,
-        block_size=BLOCK,
+        block_size=block_size or BLOCK,
         mask_token_id=MASK_ID,
         target_layer_ids=(1,),
         num_target_layers=target.num_layers,

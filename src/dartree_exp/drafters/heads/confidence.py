@@ -63,7 +63,8 @@ class ConfidenceHead(nn.Module):
         """Acceptance probability of drafts at `depth`, calibrated if there are temperatures."""
         logits = self(hidden, previous).float()
         if self.temperatures is not None:
-            logits = logits / self.temperatures.to(logits.device)[depth - 1]
+            table = self.temperatures.to(logits.device)
+            logits = logits / table[(depth - 1).clamp(max=len(table) - 1)]  # of longer blocks too
         return torch.sigmoid(logits)
 
 

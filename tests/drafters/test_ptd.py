@@ -103,6 +103,7 @@ def test_a_guess_grows_a_level_in_every_forward_and_then_fills_the_pool():
     assert forest.rows() == ([first, first + 10, first + 20], [ROOT, 0, 1]) and not forest.pool
     forest = grown(lambda token: token + 10, shape, rounds=3)
     assert forest.pool[first].levels(9) == [[first + 10], [first + 20], [first + 30]]
+    assert forest.pool[first + 20].levels(9) == [[first + 30]]
     assert len(forest.rows()[0]) == 1  # another guess has started
 
 

@@ -4,7 +4,7 @@ pool of continuations that finished guesses leave.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -23,6 +23,12 @@ class Guess:
     def depth(self) -> int:
         """Levels below and with this one."""
         return 1 + max((child.depth() for child in self.children), default=0)
+
+    def walk(self) -> Iterator[Guess]:
+        """This and all guesses below."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
     def trie(self) -> Trie:
         """Its continuations, each counted once."""
@@ -82,9 +88,9 @@ class Forest:
     def grow(self, said: Sequence[int]) -> None:
         """Add the target's own token after each guess, in the order of `rows`, as its newest child.
 
-        A node keeps at most `children` of them, without tokens that end a text. A guess of full
-        depth goes to the pool, under its token, and another starts in its place; also the deepest
-        one if there is no room for more rows.
+        A node keeps at most `children` of them, without tokens that end a text. The nodes of a
+        guess of full depth go to the pool, each under its token, and another guess starts in its
+        place; also the deepest one if there is no room for more rows.
         """
         room = self._shape.rows - len(self._nodes)
         for guess, token in zip(self._nodes, said, strict=True):
@@ -99,4 +105,6 @@ class Forest:
             done = [depths.index(max(depths))]
         for i in done:
             guess, self._first[i] = self._first[i], self._fresh()
-            self.pool.setdefault(guess.token, Trie()).merge(guess.trie())
+            for node in guess.walk():
+                if node.children:
+                    self.pool.setdefault(node.token, Trie()).merge(node.trie())

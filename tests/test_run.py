@@ -263,3 +263,13 @@ def test_drawn_outputs_are_not_judged_by_ids(tmp_path, capsys):
     assert "3 not judged by ids" in capsys.readouterr().out
     greedy = start(tmp_path, *rejection)
     assert [sample.verdict for sample in greedy.samples] == ["exact"] * 3
+
+
+def test_a_lossy_verifier_is_flagged_and_its_ids_are_not_compared(tmp_path):
+    lossy = start(tmp_path / "a", "verify=typical", "decoding=sample")
+    assert lossy.state == "DONE"
+    summary = json.loads((lossy.path / "summary.json").read_text())
+    assert summary["verdicts"]["unjudged"] == 3 and not summary["exact"]
+    assert summary["method"].endswith("+typical")
+    exact = start(tmp_path / "b", "decoding=sample")
+    assert json.loads((exact.path / "summary.json").read_text())["exact"]

@@ -4,6 +4,7 @@ clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,6 +32,8 @@ from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.spec import VERIFIERS
 from dartree_exp.verify.stopping import StopRule
 
+NO_KNOBS: Mapping[str, float] = {}
+
 
 def load_parts(config: Config) -> tuple[Target, Method]:
     """Load the target and the drafter, which is checked against it, and build the method.
@@ -43,7 +46,9 @@ def load_parts(config: Config) -> tuple[Target, Method]:
         whole = replace(config.budget, name=FIXED)
         return target, make_method(bare, whole, NoDrafter(target), engine=target.engine)
     drafter = load_drafter(config.drafter, target)
-    parts = config.verify.name, target.engine
+    reads = VERIFIERS[config.verify.name].reads
+    accept = {knob: getattr(config.verify, knob) for knob in reads}
+    parts = config.verify.name, target.engine, accept
     return target, make_method(config.tree, config.budget, drafter, *parts)
 
 
@@ -53,8 +58,11 @@ def make_method(
     drafter: Any,
     verify: str = "exact",
     engine: str = "eager",
+    accept: Mapping[str, float] = NO_KNOBS,
 ) -> Method:
     """The method of `tree`, `budget`, a verifier and an engine, on this drafter.
+
+    accept: the knobs that the verifier reads; those left out have its own defaults.
 
     Raises ConfigError for a scorer or a budget policy that needs a head the drafter does not have.
     """
@@ -89,7 +97,7 @@ def make_method(
         scoring=scorer,
         builder=make_builder(tree),
         policy=make_policy(budget, drafter, scoring),
-        verify=VERIFIERS[verify].load()(),
+        verify=VERIFIERS[verify].load()(**accept),
         engine=ENGINES[engine].load(),
         budget=budget_cap,
         max_rows=1 + most + getattr(drafter, "max_probes", 0),

@@ -39,6 +39,7 @@ class Generation:
     rounds: int
     seconds: float  # decode time without prefill
     fallback: str | None = None
+    exact: bool = True  # the verifier preserves the target's distribution
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -137,6 +138,7 @@ class Generator:
             rounds=len(decoded.rounds),
             seconds=decoded.time["decode"],
             fallback=fallback,
+            exact=arms.method.verify.exact or fallback is not None,
         )
 
 
@@ -211,6 +213,8 @@ def main() -> int:
         f"[dim]{len(result.ids)} tokens, {shape}{speed}, finish: {result.finish}; green: accepted "
         "drafts[/dim]"
     )
+    if not result.exact:
+        console.print("[dim]LOSSY: the verifier does not preserve the target's distribution[/dim]")
     if result.fallback:
         console.print(f"[dim]plain decoding was used: {result.fallback}[/dim]")
     return 0

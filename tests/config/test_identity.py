@@ -17,6 +17,8 @@ NOT_RESULTS = (
     "parts",
     "tree.draft_sampling",
     "tree.paths",
+    "verify.threshold",
+    "verify.alpha",
     "tree.draft_temperature",
     "output",
     "proof_prompts",

@@ -135,3 +135,7 @@ class VerifyConfig:
     """How the target accepts drafts."""
 
     name: str = knob("verification rule", allowed=VERIFIERS)
+    threshold: float = knob(
+        "typical: a draft of larger probability is always accepted", low=0.0, high=1.0
+    )
+    alpha: float = knob("typical: share of exp(-entropy) that a draft must exceed", low=0.0)

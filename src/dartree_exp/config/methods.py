@@ -11,7 +11,7 @@ from dartree_exp.config.schema import Config
 from dartree_exp.config.unread import unread
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES, NO_HEAD
 from dartree_exp.trees.spec import TREES, Published, SameAs
-from dartree_exp.verify.spec import EXACT
+from dartree_exp.verify.spec import EXACT, VERIFIERS
 
 AR = "ar"
 """Plain decoding."""
@@ -34,11 +34,17 @@ def method_name(config: Config) -> str:
     settings differ from the published ones.
     """
     if config.method is not None and (config.method == AR or config.method not in known_methods()):
-        return config.method
+        return _flagged(config.method, config.verify.name)
     published = TREES[config.tree.name].published
     return next(
         (name for name, terms in published.items() if _earns(config, terms)), _by_parts(config)
     )
+
+
+def _flagged(name: str, verify: str) -> str:
+    """A name of the user's own says so if its verifier is lossy."""
+    lossy = not VERIFIERS[verify].exact and name != AR
+    return f"{name.removesuffix(f'+{verify}')}+{verify}" if lossy else name
 
 
 def _earns(config: Config, terms: Published) -> bool:

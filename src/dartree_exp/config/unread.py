@@ -8,6 +8,7 @@ from typing import Any
 from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.drafters.spec import EVERY_DRAFTER, FAMILIES
 from dartree_exp.trees.spec import EVERY_TREE, OWN, SCORERS, TREES
+from dartree_exp.verify.spec import VERIFIERS
 
 
 def unread(config: Mapping[str, Any]) -> set[str]:
@@ -32,6 +33,10 @@ def unread(config: Mapping[str, Any]) -> set[str]:
     if policy is not None:
         known = {"name", *policy.reads, *(["most"] if tree.get("budget") == AUTO else [])}
         found |= {f"budget.{name}" for name in budget if name not in known}
+    verify = config.get("verify") or {}
+    verifier = VERIFIERS.get(str(verify.get("name")))
+    if verifier is not None:
+        found |= {f"verify.{k}" for k in verify if k not in ("name", *verifier.reads)}
     drafter = config.get("drafter") or {}
     family = FAMILIES.get(str(drafter.get("family")))
     if family is not None:

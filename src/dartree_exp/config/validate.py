@@ -189,7 +189,7 @@ def _sampling_conflicts(config: Config) -> Iterator[str]:
         )
     if verifier.same_ids:
         return
-    if config.budget.name != FIXED:
+    if verifier.exact and config.budget.name != FIXED:
         yield (
             f"budget={config.budget.name}: with verify={verifier.name} no node may be left out "
             "because of how likely it is; set tree.budget to a number, with budget=fixed"

@@ -117,6 +117,7 @@ EVERY_TREE = ("scoring", *ALWAYS_FREE)
 _CHILDREN = ("children", "child_order", "narrow_by_budget")
 _DARTREE = {"normalise": "candidates", "narrow_by_budget": True}  # the paper varies W, B, K, beta
 _DOMINOTREE = {"normalise": "vocab_on_prefix", "children": 8}  # the paper varies B and K (there M)
+_TOP_K = {"children": SameAs("width")}  # EAGLE's scripts vary it
 _DDTREE = {"normalise": "vocab", "candidates_follow_budget": True}  # `candidates` is not read
 
 TREES = Parts(
@@ -228,13 +229,8 @@ TREES = Parts(
                 {"children": SameAs("width"), "candidates": "all", "normalise": "vocab"},
                 free=("width",),
             ),
-            # Their scripts vary top_k, here the width. `depth` there is one less than the levels.
-            **{
-                name: Published(
-                    "none", OWN, {"children": SameAs("width")}, free=("width",), family=family
-                )
-                for name, family in (("eagle2", "eagle2"), ("eagle3", "eagle"))
-            },
+            "eagle2": Published("none", OWN, _TOP_K, free=("width",), family="eagle2"),
+            "eagle3": Published("none", OWN, _TOP_K, free=("width",), family="eagle"),
         },
     ),
     TreeSpec(

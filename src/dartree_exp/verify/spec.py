@@ -9,10 +9,10 @@ from dartree_exp.parts import Parts, Spec
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierSpec(Spec):
-    """A verifier. exact: its answers have the target's own distribution; otherwise runs are marked
-    as lossy. same_ids: at temperature > 0 it emits plain decoding's ids, so outputs can be judged
-    by them; a greedy target's are judged always. proposals: the kinds of `DraftTree.proposal` that
-    it is correct for.
+    """A verifier, made with the knobs that it reads. exact: its answers have the target's own
+    distribution; otherwise runs are marked as lossy. same_ids: at temperature > 0 it emits plain
+    decoding's ids, so outputs can be judged by them; a greedy target's are judged always.
+    proposals: the kinds of `DraftTree.proposal` that it is correct for.
     """
 
     exact: bool
@@ -20,7 +20,7 @@ class VerifierSpec(Spec):
     proposals: tuple[str, ...] = ("best", "sampled", "distinct")
 
 
-EXACT, REJECTION = "exact", "rejection"
+EXACT, REJECTION, TYPICAL = "exact", "rejection", "typical"
 VERIFIERS = Parts(
     "verify.name",
     VerifierSpec(
@@ -36,5 +36,13 @@ VERIFIERS = Parts(
         exact=True,
         same_ids=False,
         proposals=("sampled", "distinct"),
+    ),
+    VerifierSpec(
+        name=TYPICAL,
+        target="dartree_exp.verify.typical:TypicalAcceptance",
+        meaning="LOSSY: a draft is accepted if p > min(threshold, alpha exp(-entropy)) (Medusa)",
+        reads=("threshold", "alpha"),
+        exact=False,
+        same_ids=False,
     ),
 )

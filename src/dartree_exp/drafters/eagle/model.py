@@ -8,6 +8,8 @@ read that far.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
@@ -18,6 +20,14 @@ from dartree_exp.drafters.dflash.model import RMSNorm, Rotary, SwiGLU, rotary_ta
 from dartree_exp.drafters.eagle.config import EagleConfig
 
 Hidden = Float[Tensor, "rows H"]
+
+
+class KeysAndValues(Protocol):
+    """The part of `DraftCache` that a forward uses; training has one that passes gradients."""
+
+    def reserve(self, rows: int) -> None: ...
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class EagleModel(nn.Module):
@@ -61,7 +71,7 @@ class EagleModel(nn.Module):
         embeds: Hidden,
         positions: Int64[Tensor, " rows"],
         mask: Float[Tensor, "rows keys"],
-        cache: DraftCache | None = None,
+        cache: KeysAndValues | None = None,
     ) -> Hidden:
         """Output hidden states, without a norm.
 
@@ -99,7 +109,7 @@ class EagleLayer(nn.Module):
             self.input_layernorm = RMSNorm(hidden, eps)
 
     def forward(
-        self, x: Hidden, embeds: Hidden, rotary: Rotary, mask: Tensor, cache: DraftCache | None
+        self, x: Hidden, embeds: Hidden, rotary: Rotary, mask: Tensor, cache: KeysAndValues | None
     ) -> Hidden:
         read = x
         if self.third:
@@ -134,7 +144,7 @@ class EagleAttention(nn.Module):
         read: Float[Tensor, "rows read"],
         rotary: Rotary,
         mask: Float[Tensor, "rows keys"],
-        cache: DraftCache | None,
+        cache: KeysAndValues | None,
     ) -> Hidden:
         q = rotate(self.q_norm(self._heads(self.q_proj(read))), *rotary)
         k = rotate(self.k_norm(self._heads(self.k_proj(read))), *rotary)

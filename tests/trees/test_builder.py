@@ -14,7 +14,11 @@ from dartree_exp.trees.heap import HeapBuilder
 from dartree_exp.trees.levelwise import FixedBuilder, PrunedBuilder
 from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 from dartree_exp.trees.rank_tree import RankTreeBuilder
+from dartree_exp.trees.sampled import SampledBuilder
 from dartree_exp.trees.spec import TREES
+from dartree_exp.verify.sampling import RoundDraws, Sampler
+
+DRAWS = RoundDraws([Sampler(1.0)], (5,))
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Tree:
     child_order: str = "base"
     narrow_by_budget: bool = False
     paths: str = "smollm2_135m_63"
+    draft_temperature: float | None = None
     expansion: str = "best"
 
 
@@ -40,6 +45,7 @@ KINDS = {
     "pool": PoolBuilder,
     "frontier": FrontierBuilder,
     "static": RankTreeBuilder,
+    "sampled": SampledBuilder,
 }
 
 
@@ -51,7 +57,7 @@ def test_every_tree_of_the_schema_has_a_builder():
 def test_names(name, kind):
     builder = make_builder(Tree(name))
     assert isinstance(builder, kind)
-    builder.build(scorer("conditional", 0, 3, 6), Limits(3, 5)).validate(5)
+    builder.build(scorer("conditional", 0, 3, 6), Limits(3, 5), DRAWS).validate(5)
 
 
 def test_knobs_reach_the_builder():
@@ -104,7 +110,7 @@ def test_no_tree_is_larger_than_the_cache_allows_for(name):
                 ]
             ).tree
             tree.children, tree.width = children, width
-            built = make_builder(tree).build(made, Limits(3, budget))
+            built = make_builder(tree).build(made, Limits(3, budget), DRAWS)
             assert built.num_nodes <= largest_tree(tree, 3, budget) <= budget
             if (
                 name == "pruned" and children is None and width is not None

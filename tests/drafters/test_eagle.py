@@ -15,6 +15,9 @@ from dartree_exp.assemble import load_parts, make_method
 from dartree_exp.config import compose
 from dartree_exp.decode import Request, autoregress, speculate, speculate_all
 from dartree_exp.drafters import load_drafter
+from dartree_exp.drafters.eagle.model import EagleModel
+from dartree_exp.drafters.eagle.session import EagleDrafter
+from dartree_exp.drafters.seeded import fill
 from dartree_exp.interfaces import Commit, Limits, Opening
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.toy import toy_target
@@ -183,6 +186,17 @@ def test_tokens_outside_the_draft_vocabulary_are_never_drafted(target):
     plain = autoregress(target, PROMPT, Sampler(), StopRule(12), StageClock())
     drafted = {t for r in decoded.rounds for t in r.tree.tokens[1:].tolist()}
     assert decoded.ids == plain.ids and drafted <= set(drafter.ids.tolist()) != set(range(64))
+
+
+def test_a_model_can_be_trained_on_after_a_drafter_was_made_of_it(target):
+    drafter = made("eagle", target)
+    model = EagleModel(drafter.model.config, 2).double()
+    fill(model, 1)
+    again = EagleDrafter("trained", target, model, 3, vocab_ids=drafter.ids)
+    rows = torch.randn(2, 64, dtype=torch.float64)
+    assert not again.model.start(rows).requires_grad
+    model.start(rows).sum().backward()
+    assert model.fc.weight.grad is not None and again.model.fc.weight is model.fc.weight
 
 
 def test_a_missing_row_is_named(target):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +50,7 @@ class EagleDrafter:
     ) -> None:
         config = model.config
         check_fit(config.feature_size, config.vocab_size, config.hidden_size, embed, target)
-        self.name, self.model = name, model
+        self.name, self.model = name, packed(model)
         self.num_drafts = self.block_size = num_drafts
         self.target_layer_ids = config.taps(target.num_layers)
         self.max_positions = config.max_position_embeddings
@@ -58,10 +59,6 @@ class EagleDrafter:
         vocabulary = config.vocab_size if vocab_ids is None else len(vocab_ids)
         self.ids = torch.arange(vocabulary) if vocab_ids is None else vocab_ids
         self.ids = self.ids.to(target.device)
-        for part in model.modules():
-            if isinstance(part, nn.Linear):
-                product: Any = packed_linear(part.weight, part.bias)
-                part.forward = product  # type: ignore[method-assign]
         self._target_head = None if config.third else packed_linear(target.lm_head_weight)
 
     @cached_property
@@ -90,6 +87,19 @@ class EagleDrafter:
         """Over the draft vocabulary, float32 at least."""
         logits = (self._target_head or self.model.logits)(hidden)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def packed(model: EagleModel) -> EagleModel:
+    """The same parameters with packed products: a later change of the weights is not seen. `model`
+    stays as it is, so that it can be trained.
+    """
+    shared = {id(weight): weight for weight in model.parameters()}
+    made = copy.deepcopy(model, shared)
+    for part in made.modules():
+        if isinstance(part, nn.Linear):
+            product: Any = packed_linear(part.weight, part.bias)
+            part.forward = product  # type: ignore[method-assign]
+    return made
 
 
 def check_fit(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from clients import CLIENTS, roomy
@@ -22,6 +22,7 @@ from dartree_exp.trees.spec import TREES
 from markov_heads import MARKOV_HEADS
 
 RANK = 8
+T = TypeVar("T")
 PROMPT = [4, 9, 33, 17, 9, 60, 3, 21]  # holds the toy's mask id, 3
 
 
@@ -110,12 +111,9 @@ def _pairs() -> Iterator[tuple[str, Drafting]]:
                 parts = (f"tree={builder}", f"tree.scoring={scoring}")
                 lattice = ("drafter=treeflash", "tree.candidates=8")
                 parts += lattice if scoring == "lattice" else ()
-                yield (
-                    name,
-                    Drafting(
-                        (f"method={name}",) if name in known_methods() else parts, head, builder
-                    ),
-                )
+                chosen = (f"method={name}",) if name in known_methods() else parts
+                shape = "chain" if name == "speculative_sampling" else builder
+                yield name, Drafting(chosen, head, shape)
 
 
 DRAFTING = dict(_pairs())
@@ -171,4 +169,22 @@ DRAFTING |= {
     name: Drafting(("tree.scoring=conditional", _COSTS, *parts), gru_head, parts[0][5:])
     for name, parts in POLICIES.items()
 }
+MAIN = [name for name in DRAFTING if "-" not in name]
+"""All but the ablations, which run a share of what does not depend on the pair."""
+ABLATIONS = [name for name in DRAFTING if name not in MAIN]
+LATTICES = [name for name, scorer in SCORERS.items() if scorer.scoring == "lattice"]
+WITH_LATTICE = [name for name in DRAFTING if "lattice" in name or name == "treeflash"]
+
+
+def shared_out(values: Sequence[T]) -> list[tuple[str, T]]:
+    """Every value for the main methods; for each ablation one of them, in turn."""
+    found = [(name, value) for name in MAIN for value in values]
+    return found + [(name, values[i % len(values)]) for i, name in enumerate(ABLATIONS)]
+
+
+def every_id(method: str) -> str:
+    """All ids as candidates of a method or scorer. A lattice needs a number."""
+    return "tree.candidates=1000" if method in (*WITH_LATTICE, *LATTICES) else "tree.candidates=all"
+
+
 assert {"ar", *DRAFTING} >= set(known_methods()), "a published method is in no pair"

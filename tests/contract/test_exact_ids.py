@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract_support import DRAFTING, SELDOM
+from contract_support import DRAFTING, SELDOM, shared_out
 from transformers import GenerationConfig
 
 from dartree_exp.engines.target import Target
@@ -17,10 +17,13 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-@pytest.mark.parametrize("method", DRAFTING)
-def test_ids_equal_plain_decoding(make_case, method, family, dtype):
+KINDS = [f"{family}-{bits}" for family in ("llama", "qwen3") for bits in ("fp32", "fp64")]
+
+
+@pytest.mark.parametrize("method,kind", shared_out(KINDS))
+def test_ids_equal_plain_decoding(make_case, method, kind):
+    family, bits = kind.split("-")
+    dtype = {"fp32": torch.float32, "fp64": torch.float64}[bits]
     case = make_case(method, family=family, dtype=dtype)
     paths = []
     for name, sampler in SAMPLERS.items():

@@ -7,12 +7,13 @@ import math
 
 import pytest
 import torch
-from contract_support import DRAFTING
+from contract_support import DRAFTING, MAIN, every_id
 
 from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.sampling import Sampler
 
-WITH_HEAD = [name for name, drafting in DRAFTING.items() if drafting.head is not None]
+WITH_HEAD = [name for name in MAIN if DRAFTING[name].head is not None]
+WITH_HEAD += [f"{head}-heap" for head in ("gated", "rnn", "swiglu")]
 
 
 def output_row(head):
@@ -27,7 +28,7 @@ def state_weight(head):
 @pytest.mark.parametrize("where", [output_row, state_weight])
 @pytest.mark.parametrize("method", WITH_HEAD)
 def test_a_head_that_is_not_finite_is_named(make_case, method, where, poison):
-    case = make_case(method, "tree.candidates=all")
+    case = make_case(method, every_id(method))
     case.drafted(cap=4)  # control: as it is, nothing is wrong
     case.drafter.head = head = copy.deepcopy(case.drafter.head)
     with torch.no_grad():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contract_support import DRAFTING, POLICIES, PROMPT, SCORERS, names
+from contract_support import DRAFTING, MAIN, POLICIES, PROMPT, SCORERS, every_id, names, shared_out
 
 from dartree_exp.engines.target import Target
 from dartree_exp.verify.finite import NonFiniteLogitsError
@@ -31,17 +31,17 @@ def test_trees_are_valid_and_within_budget(make_case, method):
     assert rounds
 
 
-@pytest.mark.parametrize("edge", EDGES.values(), ids=EDGES.keys())
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method,edge", shared_out(list(EDGES)))
 def test_edges(make_case, method, edge):
-    case = make_case(method, *edge)
+    settings = (every_id(method),) if edge == "all ids" else EDGES[edge]
+    case = make_case(method, *settings)
     drafted = case.drafted(cap=12)
     assert drafted.ids == case.plain(cap=12).ids
     for r in drafted.rounds:
         r.tree.validate(case.method.budget)
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", MAIN)
 def test_budget_zero_is_plain_decoding_through_the_loop(make_case, method):
     case = make_case(method, "tree.budget=0")
     drafted = case.drafted(cap=8)
@@ -61,7 +61,7 @@ WIDTH_ONE = {
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_width_one_equals_the_chain(make_case, scorer):
     common = (
-        "tree.candidates=all",
+        every_id(scorer),
         "tree.normalise=vocab",
         "tree.candidates_follow_budget=false",
         "tree.budget=64",
@@ -78,7 +78,7 @@ def test_width_one_equals_the_chain(make_case, scorer):
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_a_frontier_as_wide_as_the_budget_equals_the_heap(make_case, scorer):
     knobs = (
-        "tree.candidates=all",
+        every_id(scorer),
         "tree.normalise=vocab",
         "tree.children=4",
         "tree.child_order=corrected",
@@ -116,7 +116,7 @@ def test_static_chain_equals_the_conditional_chain(make_case):
     assert trace(static) == trace(make_case("domino").drafted(cap=40))
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", MAIN)
 def test_a_reused_object_equals_a_fresh_one(make_case, method):
     case = make_case(method)
     first = trace(case.drafted())
@@ -124,7 +124,7 @@ def test_a_reused_object_equals_a_fresh_one(make_case, method):
     assert trace(case.drafted()) == first == trace(make_case(method).drafted())
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", MAIN)
 def test_the_cache_after_commits_equals_a_fresh_prefill(make_case, method, monkeypatch):
     made = []
     right = Target.new_cache

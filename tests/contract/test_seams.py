@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from clients import CLIENTS, CostReading, cheap
-from contract_support import DRAFTING, PROMPT
+from contract_support import DRAFTING, PROMPT, shared_out
 
 from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.decode import Request, speculate_all
@@ -25,8 +25,7 @@ def trace(decoded):
     return [(r.accepted_tokens, r.bonus, r.start, r.tree.num_nodes) for r in decoded.rounds]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method,temperature", shared_out([0.0, 1.0]))
 def test_two_requests_of_different_length_in_one_loop(make_case, method, temperature):
     """Each gets plain decoding's ids, by the same rounds as alone."""
     case = make_case(method, dtype=torch.float64)

@@ -3,10 +3,10 @@ method.
 """
 
 import pytest
-from contract_support import DRAFTING
+from contract_support import MAIN
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", MAIN)
 def test_every_cap(make_case, method):
     case = make_case(method)
     longest = case.plain(cap=16).ids
@@ -19,7 +19,7 @@ def test_every_cap(make_case, method):
             assert drafted.rounds == []
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", MAIN)
 def test_a_token_of_the_output_declared_eos_stop_or_string(make_case, method):
     case = make_case(method)
     ids = case.plain().ids

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import cast
 
 from dartree_exp.interfaces import Builder
-from dartree_exp.trees.spec import OWN, TREES, TreeSettings
+from dartree_exp.trees.spec import SCORERS, TREES, TreeSettings
 
 
 def largest_tree(tree: TreeSettings, depths: int, budget: int) -> int:
     """The most nodes, without the root, of a tree with `depths` levels; at most `budget`."""
     spec = TREES[tree.name]
+    scorer = SCORERS.get(str(tree.scoring))
+    whole = scorer is not None and scorer.whole
     choices = (
         budget
-        if tree.scoring == OWN or tree.candidates_follow_budget or tree.candidates == "all"
+        if whole or tree.candidates_follow_budget or tree.candidates == "all"
         else int(tree.candidates)
     )
     limit = tree.children if "children" in spec.reads else None

@@ -95,7 +95,7 @@ class TreeSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class ScorerSpec(Spec):
     """A scorer. corrects: it needs a correction head. last_token: one whose states depend only on
-    the token read last.
+    the token read last. whole: children may be any id, whatever `candidates` is.
 
     `target.of_round(block, roots, head, how)` makes it; how: a `menu.Scoring`.
     """
@@ -103,6 +103,7 @@ class ScorerSpec(Spec):
     reads: tuple[str, ...] = ("candidates", "normalise", "candidates_follow_budget")
     corrects: bool = True
     last_token: bool = False
+    whole: bool = False
 
 
 OWN = "own"
@@ -288,6 +289,7 @@ SCORERS = Parts(
         "nodes have no children",
         reads=("candidates", "candidates_follow_budget"),
         last_token=True,
+        whole=True,
     ),
     ScorerSpec(
         name=OWN,
@@ -295,5 +297,6 @@ SCORERS = Parts(
         meaning="the drafter's own scorer, over the whole vocabulary",
         reads=(),
         corrects=False,
+        whole=True,
     ),
 )

@@ -35,7 +35,7 @@ def test_ids_equal_plain_decoding(make_case, method, kind):
     assert max(map(len, paths)) > 2 or method in SELDOM, (
         "drafts must be accepted for this to mean anything"
     )
-    if DRAFTING[method].builder != "chain":
+    if DRAFTING[method].builder != "chain" and method != "speculative_sampling":
         assert any(path != list(range(len(path))) for path in paths), (
             "no accepted path was non-contiguous"
         )

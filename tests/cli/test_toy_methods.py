@@ -17,6 +17,7 @@ from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.markov import GatedMarkovHead, MarkovHead, RecurrentMarkovHead
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
+from dartree_exp.drafters.heads.swiglu import SwiGLUHead
 from dartree_exp.models.toy import toy_target
 from dartree_exp.records.reader import find_runs
 
@@ -32,6 +33,7 @@ CLASSES = {
     "markov": MarkovHead,
     "markov_gated": GatedMarkovHead,
     "markov_rnn": RecurrentMarkovHead,
+    "swiglu": SwiGLUHead,
 }
 
 

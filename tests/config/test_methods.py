@@ -19,7 +19,8 @@ from dartree_exp.config.knobs import knobs
 from dartree_exp.config.load import load_config
 from dartree_exp.config.methods import known_methods, method_name
 from dartree_exp.config.unread import unread
-from dartree_exp.trees.spec import PLAIN, SCORERS, TREES, Published, SameAs
+from dartree_exp.trees.published import PLAIN, Published, SameAs
+from dartree_exp.trees.spec import SCORERS, TREES
 
 
 @pytest.mark.parametrize(

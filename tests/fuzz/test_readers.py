@@ -110,7 +110,7 @@ def test_settings(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert listing(place) == before
 
     read()
-    check(counts, 25, 5)
+    check(counts, 25, 3)
 
 
 ROWS: list[dict[str, Any]] = [

@@ -52,11 +52,12 @@ def test_the_command_writes_what_loading_reads_and_the_policy_uses(tmp_path, cap
     written = json.loads((tmp_path / "e.json").read_text())
     assert {scorer: set(pairs) for scorer, pairs in written["pairs"].items()} == {
         "conditional": {"0", "1"},
+        "lattice": {"0", "1"},
         "marginal": {"0", "1"},
     }
     said = written["judged"]["conditional"]["0"]
     assert {"ece_before", "ece_after", "ece_noise"} <= set(said)
-    assert capsys.readouterr().out.count("\n") == 5
+    assert capsys.readouterr().out.count("\n") == 7
     (tmp_path / "d" / EDGES).write_bytes((tmp_path / "e.json").read_bytes())
     pairs = load_drafter(tmp_path / "d", target).edge_pairs
     assert list(pairs["marginal"][1.0]) == written["pairs"]["marginal"]["1"]

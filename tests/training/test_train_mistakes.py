@@ -51,7 +51,10 @@ MISTAKES = [
     (["+training.x=2"], "+training.x=2: no such key"),
     (["tree=pruned"], "tree=pruned: no such key"),
     (["training=heads"], "no such option; allowed: backbone, dspark, head, joint; did you mean"),
-    (["training.head=gruu"], "must be one of gru, markov, markov_gated, markov_rnn; did you mean"),
+    (
+        ["training.head=gruu"],
+        "must be one of gru, markov, markov_gated, markov_rnn, swiglu; did you mean",
+    ),
     (["training.lr=nan"], "training.lr=nan: must be a number > 0"),
     (["training.ema=2"], "training.ema=2.0: must be a number >= 0 and <= 1"),
     (["training.vocab=many"], "training.vocab=many: must be an integer >= 1"),

@@ -10,7 +10,8 @@ from dartree_exp.budgets.spec import AUTO, FIXED
 from dartree_exp.config.schema import Config
 from dartree_exp.config.unread import unread
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES, NO_HEAD
-from dartree_exp.trees.spec import TREES, Published, SameAs
+from dartree_exp.trees.published import Published, SameAs
+from dartree_exp.trees.spec import TREES
 from dartree_exp.verify.spec import EXACT, VERIFIERS
 
 AR = "ar"

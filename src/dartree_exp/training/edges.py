@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +103,14 @@ def judged(edges: Edges, pair: Sequence[float]) -> dict[str, float]:
     }
 
 
+def usual_scorers(folder: Path) -> list[str]:
+    """Those that the drafter's head can serve."""
+    from dartree_exp.drafters.heads.spec import HEADS
+
+    last_token = HEADS[head_kind(folder)].last_token
+    return [name for name in CALIBRATED if last_token or not SCORERS[name].last_token]
+
+
 def configurations(args: Any, scorers: Sequence[str]) -> Iterator[tuple[str, float, Config]]:
     """(scorer, temperature, configuration) of every pair to fit."""
     from dartree_exp.config import compose
@@ -113,7 +122,12 @@ def configurations(args: Any, scorers: Sequence[str]) -> Iterator[tuple[str, flo
         parts = (
             ["method=ddtree"]
             if scorer == "marginal"
-            else [f"drafter={HEADS[kind].drafter}", "tree=pruned", "tree.budget=64"]
+            else [
+                f"drafter={HEADS[kind].drafter}",
+                f"tree.scoring={scorer}",
+                "tree=pruned",
+                "tree.budget=64",
+            ]
         )
         for temperature in args.temperatures:
             given = [
@@ -160,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     headless = head_kind(folder) == "none"
     if headless and "conditional" in (args.scorers or ()):
         raise InputError(f"--scorers conditional: {folder} has no correction head")
-    scorers = args.scorers or (["marginal"] if headless else list(CALIBRATED))
+    scorers = args.scorers or (["marginal"] if headless else usual_scorers(args.drafter.resolve()))
     samples = held_out_prompts(args)
     torch.set_num_threads(args.threads)
     stored = stored_edges(args.out, folder)

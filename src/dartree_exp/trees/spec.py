@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from dartree_exp.parts import Parts, Spec
+from dartree_exp.trees.published import ALWAYS_FREE, Published, SameAs
 
 
 class TreeSettings(Protocol):
@@ -27,56 +28,6 @@ class TreeSettings(Protocol):
     paths: str
     expansion: str
     draft_temperature: float | None
-
-
-@dataclass(frozen=True)
-class SameAs:
-    """A published setting that equals another knob of the tree."""
-
-    knob: str
-
-
-PLAIN = {
-    "beta": 0,
-    "children": None,
-    "child_order": "base",
-    "narrow_by_budget": False,
-    "candidates_follow_budget": False,
-    "draft_sampling": "argmax",
-    "expansion": "best",
-    "draft_temperature": None,
-}
-"""The values of knobs in a published method that does not set them."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """The settings of a published method, besides its tree.
-
-    settings: knobs of the tree that the publication fixes, besides the `PLAIN` ones. free: knobs
-    that may vary under the name, because the publication varies them or because they change no
-    draft; `depth` and the number `budget` are always free. Every knob that the tree and the scorer
-    read is in one of the three. budgets: the budget policies that the method may have. causal:
-    whether the backbone is causal in its block. head, scoring, family: None for any, and then
-    causal is not looked at.
-    """
-
-    head: str | None
-    scoring: str | None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    free: tuple[str, ...] = ()
-    budgets: tuple[str, ...] = ("fixed",)
-    family: str | None = "dflash"
-    causal: bool = False
-    verify: str = "exact"
-
-    @property
-    def fixed(self) -> dict[str, Any]:
-        return {**{k: v for k, v in PLAIN.items() if k not in self.free}, **self.settings}
-
-    @property
-    def free_knobs(self) -> tuple[str, ...]:
-        return (*ALWAYS_FREE, *self.free)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +62,6 @@ OWN = "own"
 NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 CHILD_ORDERS = ("base", "corrected")
 EXPANSIONS = BEST, SPINE_FIRST, PUSH_ALL = "best", "spine_first", "push_all"
-ALWAYS_FREE = ("budget", "depth")
 EVERY_TREE = ("scoring", *ALWAYS_FREE)
 """Knobs that are read for every tree."""
 

@@ -10,7 +10,8 @@ from dartree_exp.budgets.spec import BudgetSpec
 from dartree_exp.drafters.heads.config import HeadConfig, HeadSizes
 from dartree_exp.drafters.heads.spec import HeadSpec
 from dartree_exp.engines.spec import EngineSpec
-from dartree_exp.trees.spec import Published, ScorerSpec, TreeSpec
+from dartree_exp.trees.published import Published
+from dartree_exp.trees.spec import ScorerSpec, TreeSpec
 from dartree_exp.verify.spec import VerifierSpec
 
 

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from dartree_exp.verify.exact import ExactMatch
 from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.walk import accepted, follow
 
 READS = ("tolist", "item", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__")
 READS += ("nonzero", "unique", "equal", "allclose")
@@ -84,8 +85,9 @@ def test_one_transfer_a_round(make_case, monkeypatch, method, temperature):
 
 def test_control_a_verifier_that_reads_row_by_row_is_caught(make_case, monkeypatch):
     def row_by_row(self, tree, ids, logits, draws, healthy):
-        found = [self._walk(r, fields, logits[r], draws) for r, fields in enumerate(ids.tolist())]
-        return found, healthy.tolist()
+        fields = ids.tolist()
+        found = [follow(r, own, logits[r], draws) for r, own in enumerate(fields)]
+        return accepted([own[0] for own in fields], found, healthy, logits.device)
 
     monkeypatch.setattr(ExactMatch, "_fetch", row_by_row)
     decoded, reads = reads_of(make_case("dartree_pruned"), Sampler(), monkeypatch)

@@ -19,7 +19,8 @@ from dartree_exp.records.atomic import replaced
 from dartree_exp.records.reading import UnreadableError
 
 LEGACY_PREFIX = "logit_head."  # prefix of Domino's head before its release
-RESTRICTION = "t2d"
+RESTRICTION = "t2d"  # true for a target id that is drafted
+OFFSETS = "d2t"  # of each draft id: target id - draft id
 _MARKS = ("BOOL", "U8", "I8", "I16", "I32", "I64")
 
 
@@ -80,6 +81,19 @@ def _system_error(error: SafetensorError) -> OSError:
     """The OSError behind a SafetensorError, whose text has the error number."""
     found = re.search(r"os error (\d+)", str(error))
     return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
+
+
+def drafted_ids(offsets: Tensor, marks: Tensor) -> Tensor:
+    """int64 [Vd], the target id of each draft id. offsets: [Vd]; marks: [V]. Raises CheckpointError
+    if the two contradict each other.
+    """
+    ids = offsets.long() + torch.arange(len(offsets))
+    if not torch.equal(ids.sort().values, marks.nonzero().flatten()):
+        raise CheckpointError(
+            f"{OFFSETS} and {RESTRICTION} name different target ids; {OFFSETS} must be target id - "
+            "draft id"
+        )
+    return ids
 
 
 def check_tensors(

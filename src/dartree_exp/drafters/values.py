@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 from dartree_exp.errors import UserError
+from dartree_exp.records.reading import UnreadableError, read_object
+
+C = TypeVar("C")
 
 SIZES = {
     "hidden_size": 1 << 18,
@@ -56,6 +61,28 @@ def positive(key: str, value: object) -> float:
         return float(value)
     except OverflowError:
         raise CheckpointError(f"{key} = {shown(value)}: must be a positive number") from None
+
+
+def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
+    """Raise CheckpointError for attention heads that cannot be grouped or rotated."""
+    if heads % kv_heads:
+        raise CheckpointError(
+            f"num_attention_heads = {heads}: must be a multiple of num_key_value_heads = {kv_heads}"
+        )
+    if head_dim % 2:
+        raise CheckpointError(f"head_dim = {head_dim}: must be even (rotary positions)")
+
+
+def read_checked(folder: Path, parse: Callable[[dict[str, Any]], C]) -> C:
+    """What `parse` makes of a folder's `config.json`. Raises CheckpointError with the folder and
+    the reason.
+    """
+    try:
+        return parse(read_object(folder / "config.json"))
+    except UnreadableError as error:
+        raise CheckpointError(f"drafter {folder}: no readable config.json: {error}") from error
+    except CheckpointError as error:
+        raise CheckpointError(f"drafter {folder}: {error}") from error
 
 
 def flag(key: str, value: object) -> bool:

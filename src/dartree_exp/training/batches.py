@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dartree_exp.training.errors import InputError
 from dartree_exp.training.forward import BlockInputs
-from dartree_exp.training.shards import read_finals, read_shard, shard_path
+from dartree_exp.training.shards import read_finals, read_shard, shard_path, shards_from
 
 MIN_OUTPUT = 8  # tokens; shorter outputs have hardly an anchor with labels
 
@@ -45,10 +45,7 @@ class FeatureStore:
 
     def available(self) -> int:
         """Number of shards on disk, from shard 1 on, without a gap."""
-        count = self.shards
-        while shard_path(self.folder, count + 1).exists():
-            count += 1
-        return count
+        return self.shards + shards_from(self.folder, self.shards + 1)
 
     def grow(self, shards: int) -> list[int]:
         """Load up to this many shards; indices of the new samples."""

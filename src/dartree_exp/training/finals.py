@@ -26,6 +26,7 @@ from dartree_exp.training.shards import (
     finals_path,
     read_shard,
     shard_path,
+    shards_from,
     write_finals,
 )
 from dartree_exp.training.target import open_target
@@ -52,10 +53,7 @@ def finals_of(target: Target, shard: Shard, taps: tuple[int, ...], batch_tokens:
 
 def captured_shards(features: Path) -> list[int]:
     """Numbers of the shards from 0 on, without a gap."""
-    count = 0
-    while shard_path(features, count).exists():
-        count += 1
-    if not count:
+    if not (count := shards_from(features, 0)):
         raise InputError(f"{features}: holds no shard; run dartree_exp.training.capture")
     return list(range(count))
 

@@ -37,6 +37,14 @@ def shard_path(folder: Path, index: int) -> Path:
     return folder / f"shard_{index:04d}.safetensors"
 
 
+def shards_from(folder: Path, first: int) -> int:
+    """The number of shards on disk from this one on, without a gap."""
+    count = 0
+    while shard_path(folder, first + count).exists():
+        count += 1
+    return count
+
+
 def finals_path(folder: Path, index: int) -> Path:
     """File of the final hidden states of the shard with this number."""
     return folder / f"finals_{index:04d}.safetensors"

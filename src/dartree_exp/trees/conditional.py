@@ -5,16 +5,17 @@ DominoTree, DARTree).
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int64, Shaped
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from dartree_exp.interfaces import Best, Block, CorrectionHead, Draws
-from dartree_exp.trees.menu import BlockScorer, MenuTable, Scoring, step_log_probs
+from dartree_exp.trees.corrected import CorrectedScorer
+from dartree_exp.trees.menu import MenuTable, Scoring, step_log_probs
 
 State = Shaped[Tensor, "nodes ..."]  # the head's own
 
 
-class ConditionalScorer(BlockScorer):
+class ConditionalScorer(CorrectedScorer):
     """A correction head over the candidates of a block. A state is the head's: the nodes of all
     requests in one dimension.
 
@@ -41,10 +42,9 @@ class ConditionalScorer(BlockScorer):
         candidates: int | str,
         normalise: str,
     ) -> None:
-        super().__init__(MenuTable(block, candidates, normalise), roots)
+        super().__init__(MenuTable(block, candidates, normalise), roots, head)
         table = self.table
         self._block, self._settings = block, (candidates, normalise)
-        self._head = head
         self._prefix = min(head.pure_draft_prefix_len, self.num_drafts)
         # [*R, 1, K] each
         self._prefix_rows = table.base_rows(self._prefix).unsqueeze(-2).unbind(-3)
@@ -56,7 +56,6 @@ class ConditionalScorer(BlockScorer):
             ids, base = table.ids, table.selection.values
         self._base = base.unsqueeze(-2).unbind(-3)  # [*R, 1, K] each
         self._prepared = head.prepare(block, ids)
-        self._extremes: list[Tensor] = []  # of the corrected logits of every call, [*R] each
 
     def one(self, request: int) -> ConditionalScorer:
         assert isinstance(self.roots, tuple)
@@ -80,24 +79,7 @@ class ConditionalScorer(BlockScorer):
         if depth <= self._prefix:
             return self._of_all(base, state)
         correction = self._head.correction(self._prepared, state, depth)
-        logits = base + correction.view(*self.table.requests, -1, correction.shape[-1])
-        if logits.dim() == 3 and logits.shape[0] > 1:
-            self._extremes += torch.aminmax(logits.flatten(1), dim=1)
-        else:
-            self._extremes += torch.aminmax(logits)
-        return logits
-
-    def finite(self) -> Bool[Tensor, "*R"]:
-        finite = super().finite()
-        if self._extremes:
-            finite = finite & torch.stack(self._extremes).isfinite().all(0)
-        return finite
-
-    def fault(self, request: int) -> str:
-        if bool(super().finite().flatten()[request]):
-            head = type(self._head).__name__
-            return f"corrected draft logits: the head ({head}) gave NaN or infinite values"
-        return super().fault(request)
+        return self.corrected(base, correction)
 
     def advance(
         self,

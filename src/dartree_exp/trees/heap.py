@@ -132,8 +132,8 @@ class _Growing:
     def best_first(self, limit: int, budget: int) -> None:
         """Add the best open entry until there are `budget` nodes."""
         while self._entries and len(self._parents) <= budget:
-            _, _, parent, place = heappop(self._entries)
-            node = self._add(parent, place)
+            _, path, parent, place = heappop(self._entries)
+            node = self._add(parent, place, path)
             if node == budget:
                 break
             self.push(parent, place + 1)
@@ -146,7 +146,7 @@ class _Growing:
         node = 0
         while self._depths[node] < limit and node < budget:
             self.push(node, 1)
-            node = self._add(node, 0)
+            node = self._add(node, 0, self._tie(self._paths[node], node, 0))
             if self._depths[node] < limit:
                 self._open(node)
 
@@ -162,7 +162,7 @@ class _Growing:
             for place in range(len(self._menus.of(node).scores)):
                 if len(self._parents) > budget or self._menus.of(node).scores[place] == -math.inf:
                     break
-                child = self._add(node, place)
+                child = self._add(node, place, ())
                 if self._depths[child] < limit:
                     heappush(leaves, (-self._key(self._scores[child], self._depths[child]), child))
 
@@ -182,14 +182,14 @@ class _Growing:
         parent = self._parents[node]
         self._menus.open(node, parent, self._depths[node], self._tokens[node])
 
-    def _add(self, parent: int, place: int) -> int:
+    def _add(self, parent: int, place: int, path: Ties) -> int:
         menu, node = self._menus.of(parent), len(self._parents)
         self._tokens.append(menu.tokens[place])
         self._ranks.append(menu.ranks[place])
         self._parents.append(parent)
         self._depths.append(self._depths[parent] + 1)
         self._scores.append(self._scores[parent] + menu.scores[place])
-        self._paths.append(self._tie(self._paths[parent], parent, place))
+        self._paths.append(path)
         return node
 
     def tree(self, root: Tensor) -> DraftTree:

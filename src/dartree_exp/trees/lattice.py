@@ -7,18 +7,19 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces import Block, CorrectionHead
 from dartree_exp.kernels.candidate_select import candidate_select
-from dartree_exp.trees.menu import BlockScorer, MenuTable, Scoring, step_log_probs
+from dartree_exp.trees.corrected import CorrectedScorer
+from dartree_exp.trees.menu import MenuTable, Scoring, step_log_probs
 
 # Place of the token read last among the m of its depth; m: it is not one of them.
 State = Int64[Tensor, "*R N"]
 
 
-class LatticeScorer(BlockScorer):
+class LatticeScorer(CorrectedScorer):
     """A table of transitions at every depth: log softmax over the drafting vocabulary after each of
     the m tokens with the best base logits of the depth before. A node whose token is not one of
     them has no children: its rows are -inf.
@@ -45,15 +46,14 @@ class LatticeScorer(BlockScorer):
             raise ValueError(f"{type(head).__name__}: a lattice needs a head that reads one token")
         if isinstance(candidates, str):
             raise ValueError("candidates=all: a lattice needs a number")
-        super().__init__(MenuTable(block, "all", "vocab"), roots)
-        self._block, self._head, self._count = block, head, candidates
+        super().__init__(MenuTable(block, "all", "vocab"), roots, head)
+        self._block, self._count = block, candidates
         columns = candidate_select(block.logits, min(candidates, block.logits.shape[-1])).columns
         self._tokens = self.table.column_ids[columns].unbind(-2)  # by depth, [*R, m]
         ids = self.table.column_ids.expand(*self.table.requests, self.num_drafts, -1)
         self._prepared = head.prepare(block, ids)
         self._root_state = head.start(roots)
         self._tables: dict[int, Float[Tensor, "*R rows Vd"]] = {}
-        self._extremes: list[Tensor] = []  # of the corrected logits of every table, [*R] each
 
     def one(self, request: int) -> LatticeScorer:
         assert isinstance(self.roots, tuple)
@@ -86,23 +86,9 @@ class LatticeScorer(BlockScorer):
                     self._prepared, state, depth - 1, parent, tokens.flatten()
                 )
             correction = self._head.correction(self._prepared, state, depth)
-            correction = correction.view(*self.table.requests, -1, correction.shape[-1])
-            logits = self.table.logits[..., depth - 1, :].unsqueeze(-2) + correction
-            self._extremes += torch.aminmax(logits.flatten(-2), dim=-1)
-            rows = step_log_probs(logits)
+            base = self.table.logits[..., depth - 1, :].unsqueeze(-2)
+            rows = step_log_probs(self.corrected(base, correction))
             if depth > 1:
                 rows = torch.nn.functional.pad(rows, (0, 0, 0, 1), value=-math.inf)
             self._tables[depth] = rows
         return self._tables[depth]
-
-    def finite(self) -> Bool[Tensor, "*R"]:
-        finite = super().finite()
-        if self._extremes:
-            finite = finite & torch.stack(self._extremes).isfinite().all(0)
-        return finite
-
-    def fault(self, request: int) -> str:
-        if bool(super().finite().flatten()[request]):
-            head = type(self._head).__name__
-            return f"corrected draft logits: the head ({head}) gave NaN or infinite values"
-        return super().fault(request)

@@ -7,17 +7,13 @@ differ, so at most one child matches (DDTree, arXiv 2604.12989, verification; DA
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from dartree_exp.interfaces import Accepted, DraftTree, Draws
 from dartree_exp.verify.finite import check_finite
-from dartree_exp.verify.walk import walk
-
-Found = tuple[list[int], list[int], int]  # path, its drafts, bonus token
+from dartree_exp.verify.walk import Found, accepted, follow, walk
 
 
 class ExactMatch:
@@ -44,40 +40,11 @@ class ExactMatch:
         Raises NonFiniteLogitsError.
         """
         ids = torch.stack((tree.tokens, tree.parents, tree.depths), dim=1)  # [R, 3, 1+N]
-        if healthy is None:
-            healthy = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        if logits.is_cpu:
-            found = [
-                self._walk(r, fields, logits[r], draws) for r, fields in enumerate(ids.tolist())
-            ]
-            fine = healthy.tolist()
-        else:
-            found, fine = self._fetch(tree, ids, logits, draws, healthy)
-        tokens = tuple(drafts for _, drafts, _ in found)
-        return Accepted(
-            paths=tuple(path for path, _, _ in found),
-            tokens=tokens,
-            bonus=tuple(bonus for _, _, bonus in found),
-            healthy=tuple(fine),
-            device=logits.device,
-        )
-
-    def _walk(
-        self,
-        request: int,
-        fields: Sequence[list[int]],
-        logits: Float[Tensor, "n V"],
-        draws: Draws,
-    ) -> Found:
-        """The walk of one request on the CPU. fields: tokens, parents and depths of its nodes."""
-        tokens, parents, depths = fields
-
-        def chosen(node: int) -> int:
-            return draws.target(request, logits[node], depths[node] + 1)
-
-        path, bonus = walk(tokens, parents, chosen)
-        check_finite(logits[path], "target", draws.where(request))
-        return path, [tokens[node] for node in path[1:]], bonus
+        if not logits.is_cpu:
+            return self._fetch(tree, ids, logits, draws, healthy)
+        fields = ids.tolist()
+        found = [follow(r, own, logits[r], draws) for r, own in enumerate(fields)]
+        return accepted([own[0] for own in fields], found, healthy, logits.device)
 
     def _fetch(
         self,
@@ -85,9 +52,11 @@ class ExactMatch:
         ids: Int64[Tensor, "R 3 n"],
         logits: Float[Tensor, "R n V"],
         draws: Draws,
-        healthy: Bool[Tensor, " R"],
-    ) -> tuple[list[Found], list[bool]]:
+        healthy: Bool[Tensor, " R"] | None,
+    ) -> Accepted:
         """The same for all requests on another device, with one transfer."""
+        if healthy is None:
+            healthy = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
         n = ids.shape[-1]
         drawn = draws.target_rows(logits, ids[:, 2], tree.deepest)
         finite = torch.isfinite(logits.sum(-1, dtype=torch.float64))
@@ -99,5 +68,6 @@ class ExactMatch:
             path, bonus = walk(tokens, parents, choice.__getitem__)
             if not all(sound[node] for node in path):
                 check_finite(logits[r, path], "target", draws.where(r))
-            found.append((path, [tokens[node] for node in path[1:]], bonus))
-        return found, [bool(row[-1]) for row in packed]
+            found.append((path, bonus))
+        fine = [bool(row[-1]) for row in packed]
+        return accepted([row[:n] for row in packed], found, fine, logits.device)

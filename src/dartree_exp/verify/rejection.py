@@ -16,7 +16,7 @@ from torch import Tensor
 from dartree_exp.interfaces import Accepted, DraftTree, Draws
 from dartree_exp.verify.finite import check_finite
 from dartree_exp.verify.spec import REJECTION, VERIFIERS
-from dartree_exp.verify.walk import walk
+from dartree_exp.verify.walk import Fields, Found, accepted, follow
 
 LEAST_MASS = 1e-8  # below it max(p - q, 0) is rounding, and p is kept
 
@@ -43,48 +43,21 @@ class RejectionSampling:
         """See `interfaces.Verifier`. Raises ValueError for a tree without the laws it needs."""
         fields = torch.stack((tree.tokens, tree.parents, tree.depths), dim=1).tolist()
         found = [
-            self._greedy(r, own, logits[r], draws)
+            follow(r, own, logits[r], draws)
             if draws.greedy(r)
             else self._sampled(r, tree, own, logits[r], draws)
             for r, own in enumerate(fields)
         ]
-        return Accepted(
-            paths=tuple(path for path, _ in found),
-            tokens=tuple(
-                [own[0][node] for node in path[1:]]
-                for own, (path, _) in zip(fields, found, strict=True)
-            ),
-            bonus=tuple(bonus for _, bonus in found),
-            healthy=(True,) * len(found) if healthy is None else tuple(healthy.tolist()),
-            device=logits.device,
-        )
-
-    def _greedy(
-        self,
-        request: int,
-        fields: list[list[int]],
-        logits: Float[Tensor, "n V"],
-        draws: Draws,
-    ) -> tuple[list[int], int]:
-        """Path and bonus token. fields: tokens, parents and depths of the nodes."""
-        tokens, parents, depths = fields
-
-        def chosen(node: int) -> int:
-            return draws.target(request, logits[node], depths[node] + 1)
-
-        path, bonus = walk(tokens, parents, chosen)
-        check_finite(logits[path], "target", draws.where(request))
-        return path, bonus
+        return accepted([own[0] for own in fields], found, healthy, logits.device)
 
     def _sampled(
         self,
         request: int,
         tree: DraftTree,
-        fields: list[list[int]],
+        fields: Fields,
         logits: Float[Tensor, "n V"],
         draws: Draws,
-    ) -> tuple[list[int], int]:
-        """Path and bonus token. fields: tokens, parents and depths of the nodes."""
+    ) -> Found:
         tokens, parents, depths = fields
         children: dict[int, list[int]] = {}
         for node, parent in enumerate(parents):

@@ -17,7 +17,7 @@ from torch import Tensor
 from dartree_exp.interfaces import Accepted, DraftTree, Draws
 from dartree_exp.verify.finite import check_finite
 from dartree_exp.verify.spec import TYPICAL, VERIFIERS
-from dartree_exp.verify.walk import walk
+from dartree_exp.verify.walk import Fields, Found, accepted, follow
 
 
 class TypicalAcceptance:
@@ -45,33 +45,19 @@ class TypicalAcceptance:
         """See `interfaces.Verifier`."""
         fields = torch.stack((tree.tokens, tree.parents, tree.depths), dim=1).tolist()
         found = [self._walk(r, own, logits[r], draws) for r, own in enumerate(fields)]
-        return Accepted(
-            paths=tuple(path for path, _ in found),
-            tokens=tuple(
-                [own[0][node] for node in path[1:]]
-                for own, (path, _) in zip(fields, found, strict=True)
-            ),
-            bonus=tuple(bonus for _, bonus in found),
-            healthy=(True,) * len(found) if healthy is None else tuple(healthy.tolist()),
-            device=logits.device,
-        )
+        return accepted([own[0] for own in fields], found, healthy, logits.device)
 
     def _walk(
         self,
         request: int,
-        fields: list[list[int]],
+        fields: Fields,
         logits: Float[Tensor, "n V"],
         draws: Draws,
-    ) -> tuple[list[int], int]:
-        """Path and bonus token. fields: tokens, parents and depths of the nodes."""
+    ) -> Found:
         tokens, parents, depths = fields
 
-        def drawn(node: int) -> int:
-            check_finite(logits[node], "target", draws.where(request))
-            return draws.target(request, logits[node], depths[node] + 1)
-
         if draws.greedy(request):
-            return walk(tokens, parents, drawn)
+            return follow(request, fields, logits, draws)
         likely = {0: 0.0}  # accepted node -> log-probability of its path under p
         laws: dict[int, tuple[Float64[Tensor, " V"], float]] = {}  # law and least probability
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
@@ -88,7 +74,9 @@ class TypicalAcceptance:
         while path[-1]:
             path.append(parents[path[-1]])
         path.reverse()
-        return path, drawn(path[-1])
+        last = path[-1]
+        check_finite(logits[last], "target", draws.where(request))
+        return path, draws.target(request, logits[last], depths[last] + 1)
 
     def least(self, p: Float64[Tensor, " V"]) -> float:
         """The probability that a draft must exceed."""

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from dartree_exp.interfaces import Accepted, Draws
+from dartree_exp.verify.finite import check_finite
+
+Fields = Sequence[list[int]]  # tokens, parents and depths of one request's nodes
+Found = tuple[list[int], int]  # path and bonus token
 
 
 def walk(
@@ -27,3 +37,40 @@ def walk(
         if child is None:
             return path, token
         path.append(child)
+
+
+def follow(request: int, fields: Fields, logits: Float[Tensor, "n V"], draws: Draws) -> Found:
+    """The walk by the target's draws, which are made only for rows that it visits.
+
+    Raises NonFiniteLogitsError if a visited row is not finite.
+    """
+    tokens, parents, depths = fields
+
+    def chosen(node: int) -> int:
+        return draws.target(request, logits[node], depths[node] + 1)
+
+    path, bonus = walk(tokens, parents, chosen)
+    check_finite(logits[path], "target", draws.where(request))
+    return path, bonus
+
+
+def accepted(
+    tokens: Sequence[list[int]],
+    found: Sequence[Found],
+    healthy: Bool[Tensor, " R"] | Sequence[bool] | None,
+    device: torch.device,
+) -> Accepted:
+    """What was found for all requests. tokens: of their nodes. healthy: None if all are."""
+    if healthy is None:
+        healthy = [True] * len(found)
+    elif isinstance(healthy, Tensor):
+        healthy = healthy.tolist()
+    return Accepted(
+        paths=tuple(path for path, _ in found),
+        tokens=tuple(
+            [own[node] for node in path[1:]] for own, (path, _) in zip(tokens, found, strict=True)
+        ),
+        bonus=tuple(bonus for _, bonus in found),
+        healthy=tuple(healthy),
+        device=device,
+    )

@@ -38,13 +38,14 @@ from dartree_exp.drafters.dflash.fit import check_tables
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.dflash.speculators import is_speculators, to_speculators
-from dartree_exp.drafters.dflash.speculators_tensors import OFFSETS, from_speculators
+from dartree_exp.drafters.dflash.speculators_tensors import from_speculators
 from dartree_exp.drafters.dflash.speculators_tensors import to_speculators as speculators_tensors
 from dartree_exp.drafters.heads.calibration import read_temperatures
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence
 from dartree_exp.drafters.heads.edges import Pairs, read_edges
 from dartree_exp.drafters.heads.head import Head
 from dartree_exp.drafters.tensor_files import (
+    OFFSETS,
     RESTRICTION,
     check_tensors,
     read_tensors,

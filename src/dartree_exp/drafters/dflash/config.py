@@ -29,6 +29,7 @@ from dartree_exp.drafters.heads.config import HeadConfig, read_head
 from dartree_exp.drafters.values import (
     SIZES,
     CheckpointError,
+    check_heads,
     check_integer,
     check_size,
     integers,
@@ -84,13 +85,7 @@ class DFlashConfig:
                 f"block_size = {self.block_size}: leaves no draft with shift_label "
                 f"{self.shift_label}"
             )
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise CheckpointError(
-                f"num_attention_heads = {self.num_attention_heads}: must be a multiple of "
-                f"num_key_value_heads = {self.num_key_value_heads}"
-            )
-        if self.head_dim % 2:
-            raise CheckpointError(f"head_dim = {self.head_dim}: must be even (rotary positions)")
+        check_heads(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise CheckpointError(
                 f"mask_token_id = {shown(self.mask_token_id)}: must be in 0..vocab_size-1 = "

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from dartree_exp.drafters.dflash.contents import EMBED, LM_HEAD
-from dartree_exp.drafters.tensor_files import RESTRICTION
+from dartree_exp.drafters.tensor_files import OFFSETS, RESTRICTION, drafted_ids
 from dartree_exp.drafters.values import CheckpointError
 
-OFFSETS = "d2t"  # int64 [Vd]: target id - draft id
 OUTPUT = "markov_head.markov_w2.weight"
 
 
@@ -27,9 +26,7 @@ def from_speculators(tensors: Mapping[str, Tensor], vocab_size: int) -> dict[str
     if marks is None or bool(marks.bool().all()):
         found.pop(RESTRICTION, None)
         return found
-    ids = marks.nonzero().flatten()
-    if offsets is not None and not torch.equal(offsets.long() + torch.arange(len(offsets)), ids):
-        raise CheckpointError(f"{OFFSETS} and {RESTRICTION} name different target ids")
+    ids = marks.nonzero().flatten() if offsets is None else drafted_ids(offsets, marks)
     for name in (EMBED, LM_HEAD):  # DeepSpec's tables have a row for each target id
         found.pop(name, None)
     if OUTPUT in found:

@@ -25,7 +25,10 @@ from dartree_exp.drafters.locate import locate
 from dartree_exp.drafters.seeded import fill
 from dartree_exp.drafters.spec import SEEDED, DrafterSettings
 from dartree_exp.drafters.tensor_files import (
+    OFFSETS,
+    RESTRICTION,
     check_tensors,
+    drafted_ids,
     read_tensors,
     weight_files,
     write_tensors,
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from dartree_exp.engines.target import Target
 
 PICKLED = "pytorch_model.bin"
-EMBED, OFFSETS, MARKS = "embed_tokens.weight", "d2t", "t2d"
+EMBED = "embed_tokens.weight"
 
 
 def load(settings: DrafterSettings, target: Target, third: bool) -> EagleDrafter:
@@ -77,7 +80,7 @@ def read_model(
             f"drafter {folder}: {PICKLED} is a pickle, which is never loaded here; convert it with "
             f"python -m dartree_exp.drafters.eagle.convert {folder} OUT"
         )
-    stored = read_tensors(folder, marks=(OFFSETS, MARKS))
+    stored = read_tensors(folder, marks=(OFFSETS, RESTRICTION))
     tensors = {
         "midlayer" + name.removeprefix("layers.0") if name.startswith("layers.0.") else name: value
         for name, value in stored.items()
@@ -89,30 +92,20 @@ def read_model(
         expected[EMBED] = torch.Size([config.vocab_size, config.hidden_size])
     if config.restricted:
         expected[OFFSETS] = torch.Size([config.draft_vocab_size or 0])
-        expected[MARKS] = torch.Size([config.vocab_size])
+        expected[RESTRICTION] = torch.Size([config.vocab_size])
     else:  # maps of a whole vocabulary say nothing
         tensors.pop(OFFSETS, None)
-        tensors.pop(MARKS, None)
+        tensors.pop(RESTRICTION, None)
     check_tensors(folder, tensors, expected)
     embed = tensors.pop(EMBED, None)
     ids = None
     if config.restricted:
-        ids = _vocabulary(folder, tensors.pop(OFFSETS), tensors.pop(MARKS))
+        try:
+            ids = drafted_ids(tensors.pop(OFFSETS), tensors.pop(RESTRICTION))
+        except CheckpointError as error:
+            raise CheckpointError(f"drafter {folder}: {error}") from error
     model.load_state_dict(tensors, assign=True)
     return model, embed, ids
-
-
-def _vocabulary(folder: Path, offsets: Tensor, marks: Tensor) -> Tensor:
-    """The target id of each draft id. Raises CheckpointError if the two maps contradict each
-    other.
-    """
-    ids = offsets.long() + torch.arange(len(offsets))
-    if not torch.equal(ids.sort().values, marks.nonzero().flatten()):
-        raise CheckpointError(
-            f"drafter {folder}: {OFFSETS} and {MARKS} name different target ids; {OFFSETS} must be "
-            "target id - draft id"
-        )
-    return ids
 
 
 def save_eagle(
@@ -137,8 +130,8 @@ def save_eagle(
     if vocab_ids is not None:
         ids = vocab_ids.cpu()
         tensors[OFFSETS] = ids - torch.arange(len(ids))
-        tensors[MARKS] = torch.zeros(config.vocab_size, dtype=torch.bool)
-        tensors[MARKS][ids] = True
+        tensors[RESTRICTION] = torch.zeros(config.vocab_size, dtype=torch.bool)
+        tensors[RESTRICTION][ids] = True
     write_tensors(folder, tensors)
     text = json.dumps(config.to_json(), indent=1, sort_keys=True) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")

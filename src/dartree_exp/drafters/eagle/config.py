@@ -15,14 +15,15 @@ from dartree_exp.drafters.dflash.layouts import refuse_unsupported, rope_theta
 from dartree_exp.drafters.values import (
     SIZES,
     CheckpointError,
+    check_heads,
     check_size,
     flag,
     integers,
     positive,
+    read_checked,
     section,
     shown,
 )
-from dartree_exp.records.reading import UnreadableError, read_object
 
 EAGLE2, EAGLE3, SPECULATORS = "EAGLE-2", "EAGLE-3", "EAGLE-3 (speculators)"
 
@@ -64,13 +65,7 @@ class EagleConfig:
             if field.name in SIZES and value is not None:
                 check_size(field.name, value)
         positive("rms_norm_eps", self.rms_norm_eps)
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise CheckpointError(
-                f"num_attention_heads = {self.num_attention_heads}: must be a multiple of "
-                f"num_key_value_heads = {self.num_key_value_heads}"
-            )
-        if self.head_dim % 2:
-            raise CheckpointError(f"head_dim = {self.head_dim}: must be even (rotary positions)")
+        check_heads(self.num_attention_heads, self.num_key_value_heads, self.head_dim)
         if (self.draft_vocab_size or 0) > self.vocab_size:
             raise CheckpointError(
                 f"draft_vocab_size = {self.draft_vocab_size}: must be in 1..{self.vocab_size}"
@@ -175,12 +170,7 @@ def read_config(folder: Path, third: bool) -> EagleConfig:
     """The `config.json` of a checkpoint folder. third: EAGLE-3 is expected, else EAGLE-2. Raises
     CheckpointError with the folder and the reason.
     """
-    try:
-        config = EagleConfig.from_json(read_object(folder / "config.json"))
-    except UnreadableError as error:
-        raise CheckpointError(f"drafter {folder}: no readable config.json: {error}") from error
-    except CheckpointError as error:
-        raise CheckpointError(f"drafter {folder}: {error}") from error
+    config = read_checked(folder, EagleConfig.from_json)
     if config.third != third:
         family = "eagle" if config.third else "eagle2"
         raise CheckpointError(

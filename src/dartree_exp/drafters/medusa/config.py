@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.drafters.values import CheckpointError, check_size, flag, shown
-from dartree_exp.records.reading import UnreadableError, read_object
+from dartree_exp.drafters.values import CheckpointError, check_size, flag, read_checked, shown
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,4 @@ class MedusaConfig:
 
 def read_config(folder: Path) -> MedusaConfig:
     """The `config.json` of a folder. Raises CheckpointError with the folder and the reason."""
-    try:
-        return MedusaConfig.from_json(read_object(folder / "config.json"))
-    except UnreadableError as error:
-        raise CheckpointError(f"drafter {folder}: no readable config.json: {error}") from error
-    except CheckpointError as error:
-        raise CheckpointError(f"drafter {folder}: {error}") from error
+    return read_checked(folder, MedusaConfig.from_json)

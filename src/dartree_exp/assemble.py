@@ -87,6 +87,7 @@ def make_method(
             menu=menu,
             draws=draws if tree.draft_sampling == "release" else None,
             confidence=drafter.confidence,
+            length=getattr(drafter, "length", None),
         )
 
     # The cache has room for the largest tree: a chain of 15 never needs the 64 rows of its budget.
@@ -122,6 +123,10 @@ def make_policy(budget: BudgetConfig, drafter: Any, scoring: str) -> BudgetPolic
     if spec.confident and drafter.confidence is None:
         raise ConfigError(
             f"budget={spec.name}: drafter {drafter.name!r} has no confidence head; use budget=fixed"
+        )
+    if spec.length and getattr(drafter, "length", None) is None:
+        raise ConfigError(
+            f"budget={spec.name}: drafter {drafter.name!r} has no length head; use budget=fixed"
         )
     edges = (edge_calibration(drafter, scoring),) if spec.calibrated else ()
     policy: BudgetPolicy = spec.load().from_settings(budget, *edges)

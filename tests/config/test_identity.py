@@ -31,6 +31,7 @@ NOT_RESULTS = (
     "model.drafters",
     "budget.threshold",
     "budget.alpha",
+    "budget.rate",
     "drafter.num_drafts",
     "tree.expansion",
     "drafter.children",

@@ -24,6 +24,7 @@ PRESETS = {
         False,
     ),
     "dflash": ("dflash", "chain", "marginal", 64, None, "base", "vocab", False, False),
+    "adaflash": ("adaflash", "chain", "marginal", 64, None, "base", "vocab", False, False),
     "ddtree": ("dflash", "heap", "marginal", 64, None, "base", "vocab", False, True),
     "domino": ("domino", "chain", "conditional", "all", None, "base", "vocab", False, False),
     "dominotree": (

@@ -24,6 +24,7 @@ NEEDS = {
     "budget=confidence": ["drafter=dspark", "tree.budget=8"],
     "budget=fixed": ["tree.budget=8"],
     "budget=libraspec": ["tree=chain"],
+    "budget=length_head": ["tree.budget=8"],
     "drafter=medusa": ["drafter.path=/x"],
     "drafter=eagle": ["drafter.path=/x"],
     "drafter=eagle2": ["drafter.path=/x"],
@@ -34,6 +35,8 @@ NEEDS = {
     "drafter=treeflash": ["drafter.path=/x"],
     "method=treeflash": ["drafter.path=/x"],
     "method=jetspec": ["drafter.path=/x"],
+    "drafter=adaflash": ["drafter.path=/x"],
+    "method=adaflash": ["drafter.path=/x"],
 }
 
 

@@ -15,6 +15,7 @@ from dartree_exp.config import compose
 from dartree_exp.decode import Decoded, autoregress, speculate
 from dartree_exp.drafters.block_session import BlockDrafter
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
+from dartree_exp.drafters.heads.length import LengthHead
 from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.interfaces import Block
 from dartree_exp.metrics.clock import StageClock
@@ -42,6 +43,10 @@ class NoisyOracle(BlockDrafter):
         self.max_positions = target.max_positions
         self.weights_sha256 = None
         self.head, self.confidence = head, None
+        torch.manual_seed(6)
+        length = LengthHead(target.hidden_size, RANK, num_drafts)
+        torch.nn.init.normal_(length.out.weight, std=3.0)  # lengths of all kinds
+        self.length = length.to(target.dtype).requires_grad_(False)
         if isinstance(head, tuple(MARKOV_HEADS.values())):
             torch.manual_seed(6)
             confidence = (

@@ -60,7 +60,9 @@ class Scoring(NamedTuple):
 
 # A new head is one more line here.
 SCORERS = {
-    "marginal": Scoring("marginal", None, {"chain": ("dflash",), "heap": ("ddtree", "jetspec")}),
+    "marginal": Scoring(
+        "marginal", None, {"chain": ("dflash", "adaflash"), "heap": ("ddtree", "jetspec")}
+    ),
     "static": Scoring("static", gru_head, {"heap": ("chain_ddtree",)}),
     "gru": Scoring(
         "conditional",
@@ -163,6 +165,7 @@ POLICIES = {
     "cost_aware": ("tree=pruned", "tree.budget=auto", "budget.most=16", "budget.overhead=2"),
     "cost_aware that rests": ("tree=pruned", "budget=cost_aware", "budget.overhead=90"),
     "caddtree": ("tree=pruned", "budget=caddtree", "budget.overhead=2"),
+    "length_head": ("tree=chain", "budget=length_head", "budget.rate=0.7"),
     "libraspec": ("tree=chain", "budget=libraspec", "budget.overhead=2"),
 }
 DRAFTING |= {

@@ -17,12 +17,13 @@ class BudgetSpec(Spec):
     """A policy. `target.from_settings(settings)` makes it; with `calibrated`,
     `from_settings(settings, edges)`, where edges is an `EdgeCalibration`.
 
-    confident: it needs a drafter with a confidence head. chooses: it can be used with
-    tree.budget=auto. trees: the trees that it can cut; (): all. calibrated: it reads the drafter's
-    calibration of edges.
+    confident, length: it needs a drafter with a confidence head, with a length head. chooses: it
+    can be used with tree.budget=auto. trees: the trees that it can cut; (): all. calibrated: it
+    reads the drafter's calibration of edges.
     """
 
     confident: bool = False
+    length: bool = False
     chooses: bool = False
     trees: tuple[str, ...] = ()
     calibrated: bool = False
@@ -42,6 +43,13 @@ BUDGETS = Parts(
         reads=("threshold",),
         confident=True,
         chooses=True,
+    ),
+    BudgetSpec(
+        name="length_head",
+        target="dartree_exp.budgets.length_head:LengthHeadBudget",
+        meaning="as many levels as the drafter's length head expects to be worth it (AdaFlash)",
+        reads=("rate",),
+        length=True,
     ),
     BudgetSpec(
         name=COST_AWARE,

@@ -125,6 +125,9 @@ class BudgetConfig:
     overhead: float | None = knob(
         "milliseconds of a round besides the verification; null: measured at the start", low=0.0
     )
+    rate: float = knob(
+        "length_head: levels verified for each token that the head expects", above=0.0, high=1024.0
+    )
     alpha: float = knob(
         "LibraSpec: drafts verified for each one expected to be accepted", low=0.0, high=1024.0
     )

@@ -130,6 +130,11 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"drafter.head={drafter.head} has no confidence head; use budget=fixed, or "
             f"drafter={drafters_with(confident=True)}"
         )
+    if policy.length and not family.lengths:
+        yield (
+            f"budget={policy.name}: drafter.family={family.name} has no length head; use "
+            "budget=fixed"
+        )
     yield from _budget_conflicts(config)
     yield from _sampling_conflicts(config)
     if not family.loads and drafter.path is not None:

@@ -38,7 +38,8 @@ class DrafterSpec(Spec):
     reads: knobs of the group that not every family reads. scores: it brings its scorer, so
     `tree.scoring` is `own`. config: `module:function` that reads the configuration of a checkpoint
     folder (with its `head`) without torch; None if `drafter.path` is no such folder. loads: it
-    needs a `drafter.path`. heads: its checkpoints may have a correction head. kinds: the values of
+    needs a `drafter.path`. heads, lengths: its checkpoints may have a correction head, a length
+    head. kinds: the values of
     `drafter.name`; () if any name is allowed.
     """
 
@@ -46,6 +47,7 @@ class DrafterSpec(Spec):
     config: str | None = None
     loads: bool = True
     heads: bool = False
+    lengths: bool = False
     kinds: tuple[str, ...] = ()
 
     def read_config(self, folder: Any) -> Any:
@@ -61,6 +63,7 @@ FAMILIES = Parts(
         target="dartree_exp.drafters.dflash.load:load",
         config="dartree_exp.drafters.dflash.config:read_config",
         heads=True,
+        lengths=True,
         reads=("causal", "block_size"),
         meaning="block-diffusion backbone, with or without a correction head",
     ),

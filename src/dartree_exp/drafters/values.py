@@ -27,6 +27,7 @@ SIZES = {
     "gru_hidden_dim": 1 << 18,
     "markov_rank": 1 << 18,
     "inner_dim": 1 << 18,
+    "thresh_head_bottleneck_dim": 1 << 18,
     "draft_vocab_size": 1 << 24,
     "medusa_num_heads": 1 << 8,
     "medusa_num_layers": 1 << 8,

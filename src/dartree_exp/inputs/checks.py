@@ -43,9 +43,10 @@ def _check_checkpoint(path: str, config: Config) -> None:
     if not at_hand and is_hub_name(path):
         return
     try:
-        head = FAMILIES[config.drafter.family].read_config(locate(path)).head
+        found = FAMILIES[config.drafter.family].read_config(locate(path))
     except UserError as error:
         raise ConfigError(str(error)) from error
+    head = found.head
     wrong = wrong_head(head, config.drafter.head)
     if wrong is not None:
         raise ConfigError(f"drafter.head={config.drafter.head}: the checkpoint {path} {wrong}")
@@ -60,4 +61,9 @@ def _check_checkpoint(path: str, config: Config) -> None:
         raise ConfigError(
             f"budget={config.budget.name}: the checkpoint {path} has no confidence head; "
             "use budget=fixed"
+        )
+    if BUDGETS[str(config.budget.name)].length and found.length_width is None:
+        raise ConfigError(
+            f"budget={config.budget.name}: the checkpoint {path} has no length head "
+            "(use_thresh_head_two_model); use budget=fixed"
         )

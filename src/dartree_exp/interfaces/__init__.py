@@ -6,12 +6,11 @@ level-wise builders and masks act on the last axes alone, so they also take tens
 without that axis. Requests of different size are padded to one shape; each has a length or size.
 """
 
+from dartree_exp.interfaces.heads import ConfidenceHead, CorrectionHead, LengthHead
 from dartree_exp.interfaces.parts import (
     Best,
     BudgetPolicy,
     Builder,
-    ConfidenceHead,
-    CorrectionHead,
     Drafter,
     DraftSession,
     Draws,
@@ -55,6 +54,7 @@ __all__ = [
     "Draws",
     "Engine",
     "Forward",
+    "LengthHead",
     "Limits",
     "Opening",
     "Overhead",

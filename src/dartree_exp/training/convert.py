@@ -50,6 +50,7 @@ def convert(drafter: Path, layout: str, out: Path, target: Target) -> None:
             stored.head,
             stored.vocab_ids,
             confidence=stored.confidence,
+            length=stored.length,
             tables=tables if layout == "dspark" else None,
         )
     if not torch.equal(block_logits(drafter, target), block_logits(out, target)):

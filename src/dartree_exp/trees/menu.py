@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, Shaped
 from torch import Tensor
 
-from dartree_exp.interfaces import Best, Block, ConfidenceHead, Draws, Sample, Top
+from dartree_exp.interfaces import Best, Block, ConfidenceHead, Draws, LengthHead, Sample, Top
 from dartree_exp.kernels.candidate_select import Selection, candidate_select
 from dartree_exp.trees.spec import NORMALISATIONS
 
@@ -128,6 +128,7 @@ class BlockScorer(ABC):
 
     path_dependent: bool
     confidence_head: ConfidenceHead | None = None
+    length_head: LengthHead | None = None
 
     def __init__(self, table: MenuTable, roots: int | tuple[int, ...]) -> None:
         self.table = table
@@ -152,6 +153,11 @@ class BlockScorer(ABC):
         slot = (depth - 1).unsqueeze(-1).expand(*depth.shape, self.table.hidden.shape[-1])
         hidden = self.table.hidden.gather(-2, slot)
         return self.confidence_head.probability(hidden, previous, depth)
+
+    def length(self) -> Float32[Tensor, "*R"]:
+        """The tokens that the round is expected to advance, bonus token included."""
+        assert self.length_head is not None
+        return self.length_head.tokens(self.table.hidden)
 
     @abstractmethod
     def start(self) -> Any:

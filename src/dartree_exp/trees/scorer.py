@@ -7,6 +7,7 @@ from dartree_exp.interfaces import (
     ConfidenceHead,
     CorrectionHead,
     Draws,
+    LengthHead,
     Limits,
     Scorer,
 )
@@ -32,12 +33,13 @@ def make_scorer(
     menu: int | None = None,
     draws: Draws | None = None,
     confidence: ConfidenceHead | None = None,
+    length: LengthHead | None = None,
 ) -> Scorer:
     """The scorer of one round.
 
     scoring: the name of a `ScorerSpec`. roots: one for each request, or an int for a block without
-    request axis. candidates, normalise, menu, draws: see `menu.Scoring`. confidence: the head
-    behind `Scorer.confidence`.
+    request axis. candidates, normalise, menu, draws: see `menu.Scoring`. confidence, length:
+    the heads behind `Scorer.confidence` and `Scorer.length`.
 
     Raises ConfigError for an unknown name, ValueError if a head is needed and there is none.
     """
@@ -48,5 +50,5 @@ def make_scorer(
         )
     how = Scoring(candidates, normalise, menu, draws)
     scorer: BlockScorer = spec.load().of_round(block, roots, head, how)
-    scorer.confidence_head = confidence
+    scorer.confidence_head, scorer.length_head = confidence, length
     return scorer

@@ -84,6 +84,12 @@ TREES = Parts(
             "dflash": Published(
                 "none", "marginal", free=("candidates", "normalise", "candidates_follow_budget")
             ),
+            "adaflash": Published(
+                "none",
+                "marginal",
+                free=("candidates", "normalise", "candidates_follow_budget"),
+                budgets=("length_head",),
+            ),
             # The paper drafts argmaxes, the release draws some drafts.
             "domino": Published(
                 "gru", "conditional", {"candidates": "all"}, free=("normalise", "draft_sampling")

@@ -44,6 +44,7 @@ from dartree_exp.drafters.heads.calibration import read_temperatures
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence
 from dartree_exp.drafters.heads.edges import Pairs, read_edges
 from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.heads.length import LengthHead
 from dartree_exp.drafters.tensor_files import (
     OFFSETS,
     RESTRICTION,
@@ -73,6 +74,11 @@ class Checkpoint:
     confidence: ConfidenceHead | None = None
     tables: dict[str, Tensor] = field(default_factory=dict)
     edges: Pairs = field(default_factory=dict)
+    length: LengthHead | None = None
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(self.backbone, self.head, self.confidence, self.length)
 
 
 def load_drafter(
@@ -94,9 +100,8 @@ def load_drafter(
     stored = read_checkpoint(
         folder, use_head=use_head, dtype=dtype or target.dtype, device=target.device
     )
-    for module in (stored.backbone, stored.head, stored.confidence):
-        if module is not None:
-            module.requires_grad_(False)
+    for _, module in stored.parts.prefixed():
+        module.requires_grad_(False)
     try:
         if block_size is not None:
             stored.backbone.config = replace(stored.backbone.config, block_size=block_size)
@@ -108,6 +113,7 @@ def load_drafter(
             stored.vocab_ids,
             stored.weight_files,
             stored.confidence,
+            stored.length,
         )
         drafter.edge_pairs = stored.edges
         check_tables(stored.tables, {EMBED: target.embed_weight, LM_HEAD: target.lm_head_weight})
@@ -152,10 +158,8 @@ def read_checkpoint(
     if confidence is not None:
         confidence.temperatures = read_temperatures(folder, config.num_drafts)
     head, confidence = (parts.head, confidence) if use_head else (None, None)
-    edges = read_edges(folder)
-    return Checkpoint(
-        config, parts.backbone, head, vocab_ids, tuple(files), confidence, tables, edges
-    )
+    made = parts.backbone, head, vocab_ids, tuple(files), confidence, tables
+    return Checkpoint(config, *made, read_edges(folder), parts.length)
 
 
 def save_drafter(
@@ -165,6 +169,7 @@ def save_drafter(
     vocab_ids: Tensor | None = None,
     *,
     confidence: ConfidenceHead | None = None,
+    length: LengthHead | None = None,
     tables: tuple[Tensor, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
@@ -172,7 +177,7 @@ def save_drafter(
     modules'.
 
     A Markov head, or anything with `tables`, is written in DeepSpec's layout, the rest in z-lab's.
-    The head and the restriction in `config.json` are those given here, not those of
+    The heads and the restriction in `config.json` are those given here, not those of
     `backbone.config`.
 
     vocab_ids: int64 [Vd], the target ids in the drafting softmax. tables: the target's embedding
@@ -189,8 +194,9 @@ def save_drafter(
         head=sizes,
         draft_vocab_size=None if vocab_ids is None else vocab_ids.unique().numel(),
         layout=DEEPSPEC if tables is not None or deepspec else DFLASH,
+        length_width=None if length is None else length.width,
     )
-    parts = Parts(backbone, head, confidence)
+    parts = Parts(backbone, head, confidence, length)
     tensors = parts.tensors() | (
         {} if tables is None else dict(zip((EMBED, LM_HEAD), tables, strict=True))
     )
@@ -221,8 +227,7 @@ def save_speculators(
         values = to_speculators(stored.config, target, architecture)
     except CheckpointError as error:
         raise CheckpointError(f"drafter {folder}: {error}") from error
-    parts = Parts(stored.backbone, stored.head, stored.confidence)
-    tensors = speculators_tensors(parts.tensors(), stored.vocab_ids, *tables)
+    tensors = speculators_tensors(stored.parts.tensors(), stored.vocab_ids, *tables)
     write_tensors(folder, tensors)
     _write_config(folder, values, tensors["fc.weight"].dtype)
 

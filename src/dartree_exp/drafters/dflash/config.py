@@ -20,6 +20,8 @@ from dartree_exp.drafters.dflash.layouts import (
     DFLASH,
     causal_in_block,
     default_target_layer_ids,
+    length_json,
+    length_width,
     refuse_unsupported,
     rope_theta,
     slot_layout,
@@ -49,7 +51,8 @@ class DFlashConfig:
     drafts), false = fill-in (slot k predicts root + k, slot 0 unused, `block_size` - 1 drafts).
     `causal`: a slot sees only itself and earlier slots of its block (JetSpec). `layout`: the
     released layout, `DFlashDraftModel` (also Domino) or `Qwen3DSparkModel`. `draft_vocab_size`:
-    number of target ids in the drafting softmax, None = all.
+    number of target ids in the drafting softmax, None = all. `length_width`: inner width of
+    AdaFlash's length head, None = no such head.
     """
 
     hidden_size: int
@@ -71,6 +74,7 @@ class DFlashConfig:
     draft_vocab_size: int | None = None
     layout: str = DFLASH
     causal: bool = False
+    length_width: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -175,6 +179,7 @@ class DFlashConfig:
             head=head,
             draft_vocab_size=get("draft_vocab_size"),
             causal=causal_in_block(raw, own),
+            length_width=length_width(get, need),
             layout=DEEPSPEC
             if architecture == DEEPSPEC or (head is not None and head.deepspec)
             else DFLASH,
@@ -185,6 +190,7 @@ class DFlashConfig:
         own: dict[str, Any] = {
             "mask_token_id": self.mask_token_id,
             "target_layer_ids": list(self.target_layer_ids),
+            **length_json(self.length_width),
         }
         if self.layout == DEEPSPEC:
             # DeepSpec's model class requires `num_anchors`; only its trainer uses the value.

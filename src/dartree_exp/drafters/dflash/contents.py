@@ -12,6 +12,7 @@ from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, make_confidence
 from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.heads.length import LengthHead
 from dartree_exp.drafters.tensor_files import RESTRICTION
 
 EMBED, LM_HEAD = "embed_tokens.weight", "lm_head.weight"
@@ -24,11 +25,14 @@ class Parts:
     backbone: DFlashBackbone
     head: Head | None
     confidence: ConfidenceHead | None
+    length: LengthHead | None = None
 
     def prefixed(self) -> Iterator[tuple[str, nn.Module]]:
         """(prefix of its tensors, module)."""
         yield "", self.backbone
         yield from prefixed(self.head, self.confidence)
+        if self.length is not None:
+            yield self.length.key_prefix, self.length
 
     def tensors(self) -> dict[str, Tensor]:
         return tensors_of(self.prefixed())
@@ -55,7 +59,15 @@ def fresh(config: DFlashConfig) -> Parts:
     with torch.device("meta"):
         backbone = DFlashBackbone(config)
         head = make_head(config.head, config.hidden_size, config.vocab_size)
-        return Parts(backbone, head, make_confidence(config.head, config.hidden_size))
+        confidence = make_confidence(config.head, config.hidden_size)
+        return Parts(backbone, head, confidence, make_length(config))
+
+
+def make_length(config: DFlashConfig) -> LengthHead | None:
+    """The length head of a config, newly initialised, or None."""
+    if config.length_width is None:
+        return None
+    return LengthHead(config.hidden_size, config.length_width, config.block_size)
 
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

@@ -4,10 +4,12 @@ that are not supported. Does not import torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dartree_exp.drafters.values import (
     CheckpointError,
+    check_size,
     flag,
     positive,
     section,
@@ -72,6 +74,29 @@ def causal_in_block(raw: dict[str, Any], own: dict[str, Any]) -> bool:
     if len(values) > 1:
         raise CheckpointError(f"causal mask: {found} contradict each other")
     return bool(values) and values.pop()
+
+
+LENGTH_HEAD, LENGTH_WIDTH = "use_thresh_head_two_model", "thresh_head_bottleneck_dim"
+DIRECT_LENGTH = "thresh_head_direct_len"
+
+
+def length_width(get: Callable[..., Any], need: Callable[[str], Any]) -> int | None:
+    """Inner width of AdaFlash's length head; None without one. Raises CheckpointError."""
+    if not flag(LENGTH_HEAD, get(LENGTH_HEAD)):
+        return None
+    if not flag(DIRECT_LENGTH, get(DIRECT_LENGTH)):
+        raise CheckpointError(
+            f"{DIRECT_LENGTH} = {shown(get(DIRECT_LENGTH))}: only true is supported (the head "
+            "gives a length; what else it gives, or with which rule, is not stated)"
+        )
+    width: int = need(LENGTH_WIDTH)
+    check_size(LENGTH_WIDTH, width)
+    return width
+
+
+def length_json(width: int | None) -> dict[str, Any]:
+    """What `length_width` reads."""
+    return {} if width is None else {LENGTH_HEAD: True, DIRECT_LENGTH: True, LENGTH_WIDTH: width}
 
 
 def rope_theta(raw: dict[str, Any]) -> float:

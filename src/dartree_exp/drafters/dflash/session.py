@@ -17,6 +17,7 @@ from dartree_exp.drafters.dflash.packed import PackedBackbone
 from dartree_exp.drafters.heads.confidence import ConfidenceHead
 from dartree_exp.drafters.heads.edges import Pairs
 from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.heads.length import LengthHead
 from dartree_exp.interfaces import Block
 from dartree_exp.kernels.packed_linear import packed_linear
 from dartree_exp.models.digests import digest_of_files
@@ -45,6 +46,7 @@ class DFlashDrafter(BlockDrafter):
         vocab_ids: Tensor | None = None,
         weight_files: Sequence[Path] = (),
         confidence: ConfidenceHead | None = None,
+        length: LengthHead | None = None,
     ) -> None:
         config = backbone.config
         check_fit(config, target)
@@ -59,7 +61,7 @@ class DFlashDrafter(BlockDrafter):
         self.vocab_ids = None if vocab_ids is None else vocab_ids.to(target.device)
         tables = target.embed_weight, self.vocab_ids, target.lm_head_weight
         self.head: Head | None = None if head is None else head.bind(*tables)
-        self.confidence = confidence
+        self.confidence, self.length = confidence, length
         self.edge_pairs: Pairs = {}
         self._embed = target.embed_weight
         self._block = self._embed[[config.mask_token_id] * config.block_size].to(

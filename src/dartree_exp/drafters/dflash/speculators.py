@@ -85,6 +85,8 @@ def to_speculators(config: DFlashConfig, target: str, architecture: str) -> dict
     head = config.head
     if head is not None and not head.deepspec:
         raise CheckpointError(f"the speculators format has no {head.kind} head")
+    if config.length_width is not None:
+        raise CheckpointError("the speculators format has no length head")
     plain = config.to_json()
     algorithm = "dflash" if head is None else "dspark"
     layers = {key: plain[key] for key in _SIZES} | {

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.contents import make_length
 from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.dflash.session import DFlashDrafter
 from dartree_exp.drafters.heads.confidence import bind_confidence, make_confidence
@@ -43,7 +44,7 @@ def toy_drafter(
     block_size: int | None = None,
 ) -> DFlashDrafter:
     """A drafter with 6 drafts per block. head: `none` or the name of a head, with a confidence head
-    if that kind may have one.
+    if that kind may have one. Every one has a length head.
 
     The backbone's weights depend only on the seed, not on the head.
     """
@@ -64,12 +65,14 @@ def toy_drafter(
         max_position_embeddings=target.max_positions,
         head=sizes,
         causal=causal,
+        length_width=RANK,
     )
     backbone = DFlashBackbone(config)
     correction = make_head(sizes, config.hidden_size, config.vocab_size)
     confidence = bind_confidence(make_confidence(sizes, config.hidden_size), correction)
-    for module in (backbone, correction, confidence):
+    length = make_length(config)
+    for module in (backbone, correction, confidence, length):
         if module is not None:
             fill(module, seed)
             module.requires_grad_(False).to(target.device, target.dtype)
-    return DFlashDrafter(name, target, backbone, correction, confidence=confidence)
+    return DFlashDrafter(name, target, backbone, correction, confidence=confidence, length=length)

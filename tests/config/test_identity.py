@@ -36,6 +36,8 @@ NOT_RESULTS = (
     "tree.expansion",
     "drafter.children",
     "drafter.probes",
+    "drafter.longest",
+    "drafter.shortest",
 )
 CHOICES = ("budget.name",)  # an unknown name has no hash
 

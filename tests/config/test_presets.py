@@ -41,6 +41,8 @@ PRESETS = {
     "jetspec": ("jetspec", "heap", "marginal", 64, 7, "base", "vocab", False, False),
     "treeflash": ("treeflash", "heap", "lattice", 16, None, "base", "candidates", False, False),
     "ptd": ("ptd", "heap", "own", 64, None, "base", "candidates", False, False),
+    "draft_model": ("lm", "chain", "own", "all", None, "base", "vocab", False, False),
+    "ngram": ("ngram", "heap", "own", 64, None, "base", "candidates", False, False),
     "heap_sequential": (
         "domino",
         "heap",
@@ -142,10 +144,11 @@ def test_a_preset_is_its_published_method(method: str) -> None:
         "medusa": 63,
         "jetspec": 255,
         "ptd": 32,
+        "ngram": 16,
         "eagle2": 59,
         "eagle3": 59,
     }.get(method, 64)
-    beta = 0 if method in ("ddtree", "dominotree", "jetspec", "treeflash", "ptd") else -0.2
+    beta = 0 if method in ("ddtree", "dominotree", "jetspec", "treeflash", "ptd", "ngram") else -0.2
     assert (config.tree.budget, config.tree.width, config.tree.beta) == (
         budget,
         widths.get(method, 12),

@@ -37,6 +37,8 @@ NEEDS = {
     "method=jetspec": ["drafter.path=/x"],
     "drafter=adaflash": ["drafter.path=/x"],
     "method=adaflash": ["drafter.path=/x"],
+    "drafter=lm": ["drafter.path=/x"],
+    "method=draft_model": ["drafter.path=/x"],
 }
 
 

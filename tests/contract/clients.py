@@ -6,20 +6,19 @@ The contract suite runs on all of them.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import torch
 
 from dartree_exp.budgets.fixed import FixedBudget
 from dartree_exp.decode import Method
+from dartree_exp.drafters.lm.session import LmDrafter
+from dartree_exp.drafters.ngram.session import NgramDrafter
 from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.interfaces import Block, Limits, Probes
 from dartree_exp.models.toy import MASK_ID
-from dartree_exp.trees.lift import EachScorer
 from dartree_exp.trees.marginal import MarginalScorer
 from dartree_exp.trees.menu import BlockScorer, MenuTable
-from dartree_exp.trees.pool import PoolBuilder
 
 
 class Client:
@@ -44,86 +43,36 @@ class Client:
         return None
 
 
-# An autoregressive drafter with a cache of its own (EAGLE, a small language model): it reads the
-# committed ids, its states hold what its forwards said, and the forward for depth 2 runs while the
-# tree is built, on the draft stage's time.
+# A language model that is not quite the target. What it adds to a row depends on the row alone.
 
 
-class LmDrafter(Client):
-    block_size = num_drafts = 2
-
+class Doubting:
     def __init__(self, target) -> None:
-        super().__init__(target)
-        self.lm = copy.copy(target)
+        self._target = target
+        seeded = torch.Generator().manual_seed(3)
+        self._noise = torch.randn(target.vocab_size, target.vocab_size, generator=seeded)
 
-    def session(self, opening):
-        return LmSession(self.lm, opening)
+    def __getattr__(self, name):
+        return getattr(self._target, name)
 
+    def doubted(self, logits):
+        noise = self._noise[logits.argmax(-1)].to(logits)
+        return logits + 0.5 * logits.std(-1, keepdim=True) * noise
 
-def doubted(logits, seed):
-    """Logits of a language model that is not quite the target."""
-    noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(seed))
-    return logits + 0.5 * logits.std() * noise
+    def prefill(self, ids, cache):
+        out = self._target.prefill(ids, cache)
+        return replace(out, logits=self.doubted(out.logits))
 
+    def step(self, token, cache):
+        return self.doubted(self._target.step(token, cache))
 
-class LmSession(Client):
-    def __init__(self, lm, opening) -> None:
-        self.lm, self.opening = lm, opening
-        self.texts = [list(prompt) for prompt in opening.prompts]
-        self.caches = [lm.new_cache(lm.max_positions) for _ in opening.prompts]
-
-    def draft(self, commit, draws):
-        scorers = []
-        for r, (text, cache) in enumerate(zip(self.texts, self.caches, strict=True)):
-            if commit.lengths[r]:
-                committed = commit.ids[r, : commit.lengths[r]].tolist()
-                text[commit.start[r] - len(committed) :] = [*committed, commit.roots[r]]
-            cache.keep(min(cache.length, len(text) - 1))
-            first = self.lm.prefill(text[cache.length :], cache).logits  # forward 1
-            first = doubted(first, cache.length)
-            scorers.append(LmScorer(self.lm, cache, text[-1], first, self.opening.lend))
-        return EachScorer(scorers)
+    def verify(self, *arguments):
+        out = self._target.verify(*arguments)
+        return replace(out, logits=self.doubted(out.logits))
 
 
-class LmScorer:
-    """One request; a state is the logits below its nodes."""
-
-    num_drafts, path_dependent = 2, True
-
-    def __init__(self, lm, cache, root, first, lend) -> None:
-        self.lm, self.cache, self.first, self.lend = lm, cache, first, lend
-        self.root = torch.tensor(root)
-
-    def start(self):
-        return self.first
-
-    def candidates(self, depth):
-        return torch.arange(self.lm.vocab_size)
-
-    def score(self, state, depth):
-        return state.float().log_softmax(-1)
-
-    def best(self, state, depth):
-        values, tokens = self.score(state, depth).max(-1)
-        return tokens, values, tokens
-
-    def top(self, state, depth, count):
-        values, tokens = self.score(state, depth).sort(dim=-1, descending=True, stable=True)
-        return tokens[:, :count], values[:, :count], tokens[:, :count]
-
-    def advance(self, state, depth, parent, token):
-        with self.lend("draft"):  # forward 2: each sibling behind the text
-            past, logits = self.cache.length, []
-            for sibling in token.tolist():
-                logits.append(self.lm.step(sibling, self.cache))
-                self.cache.keep(past)
-        return doubted(torch.stack(logits), past)
-
-    def finite(self):
-        return self.first.isfinite().all()
-
-    def fault(self, request):
-        return "draft logits: not finite"
+def lm_drafter(target):
+    return LmDrafter(Doubting(target), target, 4)
 
 
 # A drafter whose probe rows ride in the verification forward (PTD): mask tokens below the root
@@ -244,10 +193,6 @@ def roomy(method: Method, more: int = 0, **parts) -> Method:
 
 
 CLIENTS = {
-    # Its candidates have no base order, so a builder that asks for the best children.
-    "lm drafter": lambda target, method: roomy(
-        method, drafter=LmDrafter(target), builder=PoolBuilder(3, 4)
-    ),
     "probing drafter": lambda target, method: on(ProbingDrafter(target), method),
     "mixture posterior": lambda target, method: roomy(method, scoring=mixture),
     "cost-reading policy": lambda target, method: roomy(
@@ -256,5 +201,11 @@ CLIENTS = {
 }
 
 
+OWN_SCORERS = {"lm": lm_drafter, "ngram": lambda target: NgramDrafter(target, 4, 3, 1)}
+"""Drafters that bring their scorer."""
+
+
 def on(drafter, method: Method) -> Method:
-    return replace(method, drafter=drafter, max_rows=method.max_rows + drafter.max_probes)
+    return replace(
+        method, drafter=drafter, max_rows=method.max_rows + getattr(drafter, "max_probes", 0)
+    )

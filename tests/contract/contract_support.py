@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
 import torch
-from clients import CLIENTS, roomy
+from clients import CLIENTS, OWN_SCORERS, on, roomy
 from neighbours import eagle, medusa
 
 from dartree_exp.config.methods import known_methods
@@ -160,6 +160,18 @@ SELDOM = ("ptd",)
 """Methods whose drafts an untrained target seldom accepts in short texts; tests/drafters has longer
 ones.
 """
+OWN_NAMES = {("lm", "chain"): "draft_model", ("ngram", "heap"): "ngram"}
+DRAFTING |= {
+    OWN_NAMES.get((kind, builder), f"{kind}-{builder}"): Drafting(
+        (f"tree={builder}", "tree.scoring=own", f"drafter={kind}"),
+        None,
+        builder,
+        lambda target, method, made=made: on(made(target), method),
+    )
+    for kind, made in OWN_SCORERS.items()
+    for builder, spec in TREES.items()
+    if kind == "lm" or "best" in spec.proposals
+}
 _COSTS = "budget.costs=[[1,10.0],[2,10.5],[9,12.0],[17,15.0]]"
 POLICIES = {
     "cost_aware": ("tree=pruned", "tree.budget=auto", "budget.most=16", "budget.overhead=2"),

@@ -83,7 +83,7 @@ def test_forwards_within_the_build_are_draft_time(make_case):
 
         now = 0
 
-    case, ticks = make_case("lm drafter"), Ticks()
+    case, ticks = make_case("draft_model"), Ticks()
     step = case.method.drafter.lm.step
 
     def slow(*arguments):

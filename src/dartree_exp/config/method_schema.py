@@ -46,6 +46,8 @@ class DrafterConfig:
     )
     children: int = knob("PTD: most guesses kept after each guess", low=1, high=MOST_DRAFTS)
     probes: int = knob("PTD: most rows of guesses in a forward", low=2, high=MOST_NODES)
+    longest: int = knob("longest n-gram that is looked up", low=1, high=64)
+    shortest: int = knob("shortest n-gram that is looked up", low=1, high=64)
     seed: int = knob(
         "seed of a drafter without weights, and of a toy:// drafter's weights",
         low=0,

@@ -135,6 +135,11 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"budget={policy.name}: drafter.family={family.name} has no length head; use "
             "budget=fixed"
         )
+    if family.name == "ngram" and drafter.shortest > drafter.longest:
+        yield (
+            f"drafter.shortest={drafter.shortest}: must be at most drafter.longest="
+            f"{drafter.longest}"
+        )
     yield from _budget_conflicts(config)
     yield from _sampling_conflicts(config)
     if not family.loads and drafter.path is not None:
@@ -191,6 +196,11 @@ def _sampling_conflicts(config: Config) -> Iterator[str]:
             f"verify={verifier.name}: tree={tree.name} proposes the likeliest drafts, and this "
             f"rule keeps the target's law only for other proposals; use tree={', '.join(able)}, or "
             f"verify={EXACT}"
+        )
+    if not FAMILIES[config.drafter.family].samples and "best" not in TREES[tree.name].proposals:
+        yield (
+            f"tree={tree.name}: the drafts of drafter.family={config.drafter.family} are not drawn "
+            "from a distribution; use a tree of its best drafts, such as tree=heap"
         )
     if verifier.same_ids:
         return

@@ -20,6 +20,8 @@ class DrafterSettings(Protocol):
     path: str | None
     head: str
     num_drafts: int | None
+    longest: int
+    shortest: int
     seed: int
     causal: bool
     block_size: int | None
@@ -39,8 +41,8 @@ class DrafterSpec(Spec):
     `tree.scoring` is `own`. config: `module:function` that reads the configuration of a checkpoint
     folder (with its `head`) without torch; None if `drafter.path` is no such folder. loads: it
     needs a `drafter.path`. heads, lengths: its checkpoints may have a correction head, a length
-    head. kinds: the values of
-    `drafter.name`; () if any name is allowed.
+    head. kinds: the values of `drafter.name`; () if any name is allowed. samples: its drafts can be
+    drawn (tree=sampled).
     """
 
     scores: bool = False
@@ -49,6 +51,7 @@ class DrafterSpec(Spec):
     heads: bool = False
     lengths: bool = False
     kinds: tuple[str, ...] = ()
+    samples: bool = True
 
     def read_config(self, folder: Any) -> Any:
         """The configuration of a checkpoint folder."""
@@ -95,7 +98,24 @@ FAMILIES = Parts(
         scores=True,
         loads=False,
         reads=("num_drafts", "children", "probes"),
+        samples=False,
         meaning="the target guesses in rows of its own forwards, without training (PTD)",
+    ),
+    DrafterSpec(
+        name="lm",
+        target="dartree_exp.drafters.lm.load:load",
+        reads=("num_drafts",),
+        scores=True,
+        meaning="a smaller language model with the same tokenizer",
+    ),
+    DrafterSpec(
+        name="ngram",
+        target="dartree_exp.drafters.ngram.session:NgramDrafter.from_settings",
+        loads=False,
+        reads=("num_drafts", "longest", "shortest"),
+        scores=True,
+        samples=False,
+        meaning="prompt lookup: what followed the last tokens where they occurred before",
     ),
     DrafterSpec(
         name="scripted",

@@ -64,7 +64,7 @@ class TrieScorer:
     tokens: by depth, at least those of the trie.
     """
 
-    path_dependent = True
+    path_dependent = excludes = True
 
     def __init__(self, trie: Trie, root: Tensor, tokens: Sequence[Sequence[int]]) -> None:
         self.num_drafts, self.root, self._trie = len(tokens), root, trie

@@ -42,8 +42,12 @@ def _check_checkpoint(path: str, config: Config) -> None:
     at_hand = path.startswith(PACKAGE_SCHEME) or os.path.exists(user_path(path))
     if not at_hand and is_hub_name(path):
         return
+    family = FAMILIES[config.drafter.family]
     try:
-        found = FAMILIES[config.drafter.family].read_config(locate(path))
+        folder = locate(path)
+        if family.config is None:
+            return
+        found = family.read_config(folder)
     except UserError as error:
         raise ConfigError(str(error)) from error
     head = found.head

@@ -138,6 +138,8 @@ class Scorer(Protocol):
         """The scorer of one request, without request axis."""
 
     # Optional, for parts that need them:
+    #   excludes: True if a score of -inf says that a candidate never follows its parent; nodes of
+    #     that score are left out of trees
     #   confidence(tree) -> float32 [*R, N]: probability of acceptance, given the drafts before it
     #   length() -> float32 [*R]: tokens that the round is expected to advance
     #   extend() -> bool: draft another block of depths; False if there is none

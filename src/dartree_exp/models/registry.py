@@ -22,7 +22,7 @@ from dartree_exp.models.weight_files import INDEX, headers, non_finite, weight_f
 from dartree_exp.records.reading import read_object, read_text
 
 if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM, Qwen3ForCausalLM
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 TOY = "toy"
@@ -36,7 +36,7 @@ _TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
 
 
 class ModelSettings(Protocol):
@@ -80,7 +80,7 @@ def _load(
     model: ModelSettings, dtype: torch.dtype, device: torch.device, engine: str | None
 ) -> Target:
     if model.path is not None:
-        folder = folder_or_snapshot("model.path", model.path, _HUB_FILES)
+        folder = folder_or_snapshot("model.path", model.path, HUB_FILES)
         return load_folder(folder, model.name, dtype, device, engine)
     if model.name == TOY:
         return toy_target(model.family or "llama", dtype, model.seed, device=device, engine=engine)
@@ -141,6 +141,14 @@ def check_folder(folder: Path) -> tuple[dict[str, Any], int]:
 
 def load_codec(folder: Path, rows: int) -> ChatCodec:
     """The tokenizer of a folder, tried on one message. rows: of the embedding. Raises UserError."""
+    codec = ChatCodec(load_tokenizer(folder), str(folder), rows)
+    ids = codec.encode_chat([{"role": "user", "content": "Hello"}])
+    library_call(f"the tokenizer files of {folder} cannot be used", lambda: codec.decode(ids))
+    return codec
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The library's tokenizer of a folder. Raises UserError."""
     from transformers import AutoTokenizer
 
     if not any((folder / file).is_file() for file in _TOKENIZER_FILES[:2]):
@@ -151,16 +159,12 @@ def load_codec(folder: Path, rows: int) -> ChatCodec:
     if (folder / "chat_template.jinja").is_file():
         read_text(folder / "chat_template.jinja")
     with _quiet():
-        tokenizer = library_call(
+        return library_call(
             f"the tokenizer files of {folder} cannot be used",
             lambda: AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             ),
         )
-    codec = ChatCodec(tokenizer, str(folder), rows)
-    ids = codec.encode_chat([{"role": "user", "content": "Hello"}])
-    library_call(f"the tokenizer files of {folder} cannot be used", lambda: codec.decode(ids))
-    return codec
 
 
 def load_weights(

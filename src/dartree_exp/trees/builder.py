@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from dartree_exp.interfaces import Builder
+import torch
+
+from dartree_exp.interfaces import Builder, DraftTree, Draws, Limits, Scorer
+from dartree_exp.trees.prune import leading
 from dartree_exp.trees.spec import SCORERS, TREES, TreeSettings
 
 
@@ -35,4 +38,19 @@ def make_builder(tree: TreeSettings) -> Builder:
     """The configured builder. Raises ConfigError for an unknown name, ValueError for an invalid
     value.
     """
-    return cast(Builder, TREES[tree.name].load().from_settings(tree))
+    spec = TREES[tree.name]
+    made = cast(Builder, spec.load().from_settings(tree))
+    return Possible(made) if spec.proposals == ("best",) else made
+
+
+class Possible:
+    """A builder whose trees have no nodes that the scorer excludes, if it excludes any."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def build(self, scorer: Scorer, limits: Limits, draws: Draws | None = None) -> DraftTree:
+        tree = self.builder.build(scorer, limits, draws)
+        if not getattr(scorer, "excludes", False):
+            return tree
+        return leading(tree, tree.scores[..., 1:] > -torch.inf)

@@ -39,6 +39,7 @@ class EachScorer:
         self._scorers = scorers
         self.num_drafts = scorers[0].num_drafts
         self.path_dependent = scorers[0].path_dependent
+        self.excludes = any(getattr(scorer, "excludes", False) for scorer in scorers)
         self.root = torch.stack([scorer.root for scorer in scorers])
 
     def start(self) -> list[Any]:

@@ -101,6 +101,7 @@ TREES = Parts(
                 free=("normalise",),
                 budgets=("fixed", "confidence"),
             ),
+            "draft_model": Published("none", OWN, family="lm"),
         },
     ),
     TreeSpec(
@@ -130,6 +131,7 @@ TREES = Parts(
                 free=("candidates", "children"),
                 causal=True,
             ),
+            "ngram": Published("none", OWN, family="ngram"),
             "chain_ddtree": Published("gru", "static", _DDTREE, free=("beta", "candidates")),
         },
     ),

@@ -27,7 +27,7 @@ from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
 from dartree_exp.trees.builder import largest_tree, make_builder
 from dartree_exp.trees.scorer import make_scorer
-from dartree_exp.trees.spec import SCORERS
+from dartree_exp.trees.spec import LATENT_SAMPLED, SCORERS
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.spec import VERIFIERS
 from dartree_exp.verify.stopping import StopRule
@@ -75,6 +75,7 @@ def make_method(
         )
     budget_cap = budget.most if tree.budget == AUTO else int(tree.budget)
     menu = max(budget_cap, 1) if tree.candidates_follow_budget else None  # the scorer cuts at V
+    samples = tree.draft_sampling == "release" or tree.latent == LATENT_SAMPLED
 
     def scorer(block: Block, commit: Commit, draws: Draws) -> Scorer:
         return make_scorer(
@@ -85,9 +86,10 @@ def make_method(
             candidates=tree.candidates,
             normalise=tree.normalise,
             menu=menu,
-            draws=draws if tree.draft_sampling == "release" else None,
+            draws=draws if samples else None,
             confidence=drafter.confidence,
             length=getattr(drafter, "length", None),
+            latent=tree.latent,
         )
 
     # The cache has room for the largest tree: a chain of 15 never needs the 64 rows of its budget.

@@ -34,6 +34,7 @@ NOT_RESULTS = (
     "budget.rate",
     "drafter.num_drafts",
     "tree.expansion",
+    "tree.latent",
     "drafter.children",
     "drafter.probes",
     "drafter.longest",

@@ -40,6 +40,8 @@ PRESETS = {
     ),
     "jetspec": ("jetspec", "heap", "marginal", 64, 7, "base", "vocab", False, False),
     "treeflash": ("treeflash", "heap", "lattice", 16, None, "base", "candidates", False, False),
+    "dblast": ("dblast", "chain", "mixture", "all", None, "base", "vocab", False, False),
+    "dblast_tree": ("dblast", "pruned", "mixture", 64, None, "base", "candidates", True, False),
     "ptd": ("ptd", "heap", "own", 64, None, "base", "candidates", False, False),
     "draft_model": ("lm", "chain", "own", "all", None, "base", "vocab", False, False),
     "ngram": ("ngram", "heap", "own", 64, None, "base", "candidates", False, False),

@@ -105,6 +105,12 @@ COMBINATIONS = [
         "drafter=dspark tree.scoring=lattice tree.candidates=all",
         ["tree.candidates=all", "lattice", "a number"],
     ),
+    ("tree.scoring=mixture", ["tree.scoring=mixture", "head=gru", "drafter=dblast"]),
+    (
+        "drafter=dblast tree.scoring=conditional",
+        ["tree.scoring=conditional", "head=latent", "tree.scoring=mixture"],
+    ),
+    ("tree.latent=drawn", ["tree.latent=drawn", "summed, greedy, sampled"]),
     ("tree.scoring=own", ["tree.scoring=own", "family=dflash", "marginal, static, conditional"]),
     ("drafter=dflash tree.scoring=static", ["tree.scoring=static", "dflash", "marginal"]),
     ("method=dartree_pruned drafter=dflash", ["tree.scoring=conditional", "dflash"]),

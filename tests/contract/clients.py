@@ -18,7 +18,6 @@ from dartree_exp.drafters.scripted.session import ScriptedDrafter
 from dartree_exp.interfaces import Block, Limits, Probes
 from dartree_exp.models.toy import MASK_ID
 from dartree_exp.trees.marginal import MarginalScorer
-from dartree_exp.trees.menu import BlockScorer, MenuTable
 
 
 class Client:
@@ -112,41 +111,6 @@ class ProbingSession(Client):
         assert forward.verify_logits.shape[1] + ProbingDrafter.max_probes == len(forward.logits[0])
 
 
-# A posterior over a latent z as state (DBLast): a mixture over token positions whose weights follow
-# the path.
-
-
-class MixtureScorer(BlockScorer):
-    path_dependent = True
-
-    def __init__(self, block, roots, parts=2) -> None:
-        super().__init__(MenuTable(block, "all", "vocab"), roots)
-        self.block = block
-        shifted = [block.logits.roll(z, dims=-1) for z in range(parts)]
-        self.log_p = torch.stack(shifted, -2).log_softmax(-1)  # [*R, D, Z, V]
-
-    def one(self, request):
-        return MixtureScorer(self.block.one(request), self.roots[request])
-
-    def start(self):
-        shape = (*self.table.requests, 1, self.log_p.shape[-2])
-        return torch.zeros(shape).log_softmax(-1)  # the prior on the root
-
-    def rows(self, state, depth):
-        joint = state.unsqueeze(-1) + self.log_p[..., depth - 1, :, :].unsqueeze(-3)
-        return joint.logsumexp(-2).clamp(max=0)
-
-    def advance(self, state, depth, parent, token):
-        weights = state.gather(-2, parent.unsqueeze(-1).expand(*parent.shape, state.shape[-1]))
-        likelihood = self.log_p[..., depth - 1, :, :].mT
-        place = token.unsqueeze(-1).expand(*token.shape, state.shape[-1])
-        return (weights + likelihood.gather(-2, place)).log_softmax(-1)
-
-
-def mixture(block, commit, draws):
-    return MixtureScorer(block, commit.roots)
-
-
 # A policy that reads what rows cost, and asks for another block of depths where they are cheap.
 
 
@@ -194,7 +158,6 @@ def roomy(method: Method, more: int = 0, **parts) -> Method:
 
 CLIENTS = {
     "probing drafter": lambda target, method: on(ProbingDrafter(target), method),
-    "mixture posterior": lambda target, method: roomy(method, scoring=mixture),
     "cost-reading policy": lambda target, method: roomy(
         method, scoring=extending, policy=CostReading(), cost=cheap
     ),

@@ -13,6 +13,7 @@ from neighbours import eagle, medusa
 from dartree_exp.config.methods import known_methods
 from dartree_exp.decode import Method
 from dartree_exp.drafters.heads.gru import GRUHead
+from dartree_exp.drafters.heads.latent import LatentHead
 from dartree_exp.drafters.heads.swiglu import SwiGLUHead
 from dartree_exp.drafters.ptd.forest import Shape
 from dartree_exp.drafters.ptd.session import PTDDrafter
@@ -48,13 +49,21 @@ def swiglu_head(target) -> CorrectionHead:
     return head.bind(target.embed_weight, lm_head=target.lm_head_weight)
 
 
+@cache
+def latent_head(target) -> LatentHead:
+    torch.manual_seed(5)
+    head = LatentHead(target.hidden_size, 3, RANK, "slot").to(target.dtype).requires_grad_(False)
+    torch.nn.init.normal_(head.factors)
+    return head.bind(target.embed_weight, lm_head=target.lm_head_weight)
+
+
 class Scoring(NamedTuple):
     """A scorer of DESIGN.md section 3: `tree.scoring`, the head behind it, and its published
     systems by builder.
     """
 
     scoring: str
-    head: Callable[..., CorrectionHead] | None
+    head: Callable[..., CorrectionHead | LatentHead] | None
     published: dict[str, tuple[str, ...]]
 
 
@@ -84,6 +93,7 @@ SCORERS = {
     "swiglu": Scoring("conditional", swiglu_head, {}),
     "lattice": Scoring("lattice", swiglu_head, {"heap": ("treeflash",)}),
     "markov lattice": Scoring("lattice", partial(markov_head, "vanilla"), {}),
+    "mixture": Scoring("mixture", latent_head, {"chain": ("dblast",), "pruned": ("dblast_tree",)}),
     "gated": Scoring("conditional", partial(markov_head, "gated"), {}),
     "rnn": Scoring("conditional", partial(markov_head, "rnn"), {}),
 }
@@ -95,7 +105,7 @@ class Drafting(NamedTuple):
     """
 
     overrides: tuple[str, ...]
-    head: Callable[..., CorrectionHead] | None
+    head: Callable[..., CorrectionHead | LatentHead] | None
     builder: str
     client: Callable[[Target, Method], Method] | None = None
 
@@ -105,14 +115,20 @@ def names(scorer: str, builder: str) -> tuple[str, ...]:
     return SCORERS[scorer].published.get(builder, (f"{scorer}-{builder}",))
 
 
+NEEDS = {
+    "lattice": ("drafter=treeflash", "tree.candidates=8"),
+    "mixture": ("drafter=dblast",),
+}
+"""What a scorer needs of the other settings."""
+
+
 def _pairs() -> Iterator[tuple[str, Drafting]]:
     """Every scorer x builder pair."""
     for scorer, (scoring, head, _) in SCORERS.items():
         for builder in TREES:
             for name in names(scorer, builder):
                 parts = (f"tree={builder}", f"tree.scoring={scoring}")
-                lattice = ("drafter=treeflash", "tree.candidates=8")
-                parts += lattice if scoring == "lattice" else ()
+                parts += NEEDS.get(scoring, ())
                 chosen = (f"method={name}",) if name in known_methods() else parts
                 shape = "chain" if name == "speculative_sampling" else builder
                 yield name, Drafting(chosen, head, shape)

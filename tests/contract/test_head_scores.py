@@ -9,6 +9,7 @@ import pytest
 import torch
 from contract_support import DRAFTING, MAIN, every_id
 
+from dartree_exp.drafters.heads.latent import LatentHead
 from dartree_exp.verify.finite import NonFiniteLogitsError
 from dartree_exp.verify.sampling import Sampler
 
@@ -17,7 +18,7 @@ WITH_HEAD += [f"{head}-heap" for head in ("gated", "rnn", "swiglu")]
 
 
 def output_row(head):
-    return head.output[7]
+    return head._readout[7] if isinstance(head, LatentHead) else head.output[7]
 
 
 def state_weight(head):

@@ -64,6 +64,7 @@ def test_width_one_equals_the_chain(make_case, scorer):
         every_id(scorer),
         "tree.normalise=vocab",
         "tree.candidates_follow_budget=false",
+        "tree.latent=summed",
         "tree.budget=64",
     )
 

@@ -112,12 +112,6 @@ def test_probes_are_read_and_change_nothing(make_case):
     assert seen[0].guesses.abs().sum() > 0
 
 
-def test_the_mixture_follows_the_path(make_case):
-    case = make_case("mixture posterior")
-    scores = [r.tree for r in case.drafted().rounds]
-    assert any(len(set(tree.parents.tolist())) > 2 for tree in scores)
-
-
 @pytest.mark.parametrize(
     "curve,sizes",
     [({1: 1.0, 65: 1.0 + 1e-9}, {16}), ({1: 1.0, 2: 9.0}, {0}), ({1: 1.0, 5: 1.02, 6: 9.0}, {4})],

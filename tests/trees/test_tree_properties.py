@@ -16,21 +16,24 @@ from dartree_exp.trees.pool import FrontierBuilder, PoolBuilder
 from dartree_exp.trees.scorer import make_scorer
 from dartree_exp.trees.spec import CHILD_ORDERS, NORMALISATIONS, OWN, SCORERS
 
-OF_EVERY_HEAD = [n for n, spec in SCORERS.items() if n != OWN and not spec.last_token]
+RANDOM = [n for n, spec in SCORERS.items() if n != OWN and not spec.last_token]
 
 
 @st.composite
 def cases(draw):
     depths, vocab = draw(st.integers(1, 5)), draw(st.integers(1, 9))
-    block, head = drafter(draw(st.integers(0, 999)), depths, vocab, prefix=draw(st.integers(0, 2)))
+    scoring, seed = draw(st.sampled_from(RANDOM)), draw(st.integers(0, 999))
+    kind = "latent" if SCORERS[scoring].mixture else "gru"
+    block, head = drafter(seed, depths, vocab, prefix=draw(st.integers(0, 2)), head_type=kind)
     if draw(st.booleans()):  # exact ties: few distinct logits, no correction
         block = type(block)(block.hidden, block.logits.round(), None)
-        head.embed_proj[2].weight.zero_()
+        output = head._readout if kind == "latent" else head.embed_proj[2].weight
+        output.zero_()
     if draw(st.booleans()):  # certainty: log-probabilities of exactly 0
         block.logits[:, 0] += 300
     scorer = partial(  # made in the test: the checks of shapes draw from `random`
         make_scorer,
-        draw(st.sampled_from(OF_EVERY_HEAD)),
+        scoring,
         block,
         head,
         0,

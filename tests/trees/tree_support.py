@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dartree_exp.drafters.heads.gru import GRUHead
 from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.heads.latent import LatentHead
 from dartree_exp.drafters.heads.markov import MarkovHead
 from dartree_exp.interfaces import Block
 from dartree_exp.kernels.tree_mask import visibility
@@ -62,16 +63,17 @@ def drafter(
     columns=None,
     head_type="gru",
 ):
-    """A random block and head, GRU or of a Markov type. `columns`: target ids the block is
+    """A random block and head: GRU, latent, or of a Markov type. `columns`: target ids the block is
     restricted to.
     """
     gen = torch.Generator().manual_seed(seed)
     total = vocab if columns is None else max(columns) + 1
-    made = (
-        GRUHead(6, total, 5, 4, prefix)
-        if head_type == "gru"
-        else MARKOV_HEADS[head_type](6, total, 4)
-    )
+    if head_type == "gru":
+        made = GRUHead(6, total, 5, 4, prefix)
+    elif head_type == "latent":
+        made = LatentHead(6, 3, 4, "slot")
+    else:
+        made = MARKOV_HEADS[head_type](6, total, 4)
     head = made.requires_grad_(False)
     for weight in head.parameters():
         weight.normal_(generator=gen)

@@ -22,7 +22,7 @@ from dartree_exp.config.methods import method_name
 from dartree_exp.config.parts import add_parts
 from dartree_exp.config.schema import Config
 from dartree_exp.config.validate import check_combinations, check_ranges
-from dartree_exp.drafters.heads.spec import NO_HEAD
+from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD
 from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.errors import ConfigError
 from dartree_exp.trees.spec import OWN
@@ -50,7 +50,9 @@ def load_config(raw: DictConfig, overrides: Sequence[str] = ()) -> Config:
 def _usual_scorer(drafter: DrafterConfig) -> str:
     if FAMILIES[drafter.family].scores:
         return OWN
-    return "marginal" if drafter.head == NO_HEAD else "conditional"
+    if drafter.head == NO_HEAD:
+        return "marginal"
+    return "mixture" if HEADS[drafter.head].mixture else "conditional"
 
 
 def _add_parts(raw: DictConfig) -> None:

@@ -9,7 +9,7 @@ from dartree_exp.budgets.spec import AUTO, BUDGETS
 from dartree_exp.config.knob import knob
 from dartree_exp.drafters.heads.spec import HEAD_CHOICES
 from dartree_exp.drafters.spec import FAMILIES
-from dartree_exp.trees.spec import CHILD_ORDERS, EXPANSIONS, NORMALISATIONS, SCORERS, TREES
+from dartree_exp.trees.spec import CHILD_ORDERS, EXPANSIONS, LATENTS, NORMALISATIONS, SCORERS, TREES
 from dartree_exp.verify.spec import VERIFIERS
 
 MOST_NODES = 16_384  # of a tree: the mask over their rows alone takes 1 GiB in fp32
@@ -63,7 +63,8 @@ class TreeConfig:
 
     name: str = knob("builder", allowed=TREES)
     scoring: str | None = knob(
-        "scorer; null: own if the drafter has one, else conditional with a head, marginal without",
+        "scorer; null: own if the drafter has one, else mixture or conditional by the head, "
+        "marginal without one",
         allowed=SCORERS,
     )
     budget: int | str = knob(
@@ -105,6 +106,11 @@ class TreeConfig:
     )
     draft_temperature: float | None = knob(
         "temperature of sampled drafts (tree=sampled); null: the target's", low=0.0
+    )
+    latent: str = knob(
+        "category of a latent mixture: summed out along each path; or one a block, the likeliest a "
+        "priori (greedy) or drawn from the prior at the target's temperature (sampled)",
+        allowed=LATENTS,
     )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
 

@@ -13,7 +13,7 @@ from dartree_exp.config.knob import knob
 from dartree_exp.config.method_schema import MOST_SEED
 from dartree_exp.config.schema import MOST_THREADS, ModelConfig, TrackerConfig
 from dartree_exp.config.validate import check_folder_name
-from dartree_exp.drafters.heads.spec import HEADS
+from dartree_exp.drafters.heads.spec import HEADS, PRIORS
 from dartree_exp.errors import ConfigError
 
 STAGES = ("backbone", "head", "joint")
@@ -59,6 +59,13 @@ class TrainingConfig:
     rank: int = knob("rank of the GRU head's output", low=1)
     markov_rank: int = knob("rank of a Markov head", low=1)
     swiglu_width: int = knob("inner width of the SwiGLU head", low=1)
+    latents: int = knob("categories of a latent mixture", low=1)
+    latent_rank: int = knob("rank of a latent mixture's offsets", low=1)
+    latent_prior: str = knob(
+        "what the prior of a latent mixture reads: the hidden state of the first drafting slot, or "
+        "the root's embedding",
+        allowed=PRIORS,
+    )
     pure_prefix: int = knob("first depths that the GRU head leaves alone", low=0)
     samples: int = knob("sequences per step, shared by the processes", low=1)
     anchors: int = knob("blocks per sequence", low=1)

@@ -102,6 +102,14 @@ def _conflicts(config: Config) -> Iterator[str]:
             )
         if tree.candidates == "all" and not tree.candidates_follow_budget:
             yield f"tree.candidates=all: tree.scoring={scorer.name} needs a number"
+    if scorer.corrects and drafter.head in HEADS and scorer.mixture != HEADS[drafter.head].mixture:
+        if scorer.mixture:
+            able = ", ".join(spec.drafter for spec in HEADS.values() if spec.mixture)
+            other = f"is no latent mixture; use a drafter with one: drafter={able}"
+        else:
+            able = ", ".join(s.name for s in SCORERS.values() if s.mixture)
+            other = f"is a latent mixture; use tree.scoring={able}"
+        yield f"tree.scoring={scorer.name}: drafter.head={drafter.head} {other}"
     if tree.draft_sampling == "release" and (tree.name, tree.scoring, drafter.head) != (
         "chain",
         "conditional",

@@ -28,6 +28,8 @@ SIZES = {
     "markov_rank": 1 << 18,
     "inner_dim": 1 << 18,
     "thresh_head_bottleneck_dim": 1 << 18,
+    "num_latents": 1 << 12,
+    "latent_rank": 1 << 18,
     "draft_vocab_size": 1 << 24,
     "medusa_num_heads": 1 << 8,
     "medusa_num_layers": 1 << 8,

@@ -21,6 +21,7 @@ from dartree_exp.drafters.dflash.checkpoint import (
     save_drafter,
     save_speculators,
 )
+from dartree_exp.drafters.heads.spec import HEADS
 from dartree_exp.engines.target import Target
 from dartree_exp.interfaces import CorrectionHead
 from dartree_exp.training.command import Parser, output, run
@@ -38,10 +39,14 @@ def convert(drafter: Path, layout: str, out: Path, target: Target) -> None:
         raise InputError(f"--out {out}: is not empty")
     stored = read_checkpoint(drafter)
     tables = target.embed_weight.cpu(), target.lm_head_weight.cpu()
+    kind = stored.config.head
+    if kind is not None and HEADS[kind.kind].mixture:
+        raise InputError(
+            f"--drafter {drafter}: no serving engine reads a {kind.kind} head; convert its backbone"
+        )
     if layout == "speculators":
         save_speculators(out, stored, target.name, target.architecture, tables)
     else:
-        kind = stored.config.head
         if layout == "zlab" and kind is not None and kind.deepspec:
             raise InputError(f"--layout zlab: has no {kind.kind} head; use dspark or speculators")
         save_drafter(

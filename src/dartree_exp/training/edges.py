@@ -107,8 +107,13 @@ def usual_scorers(folder: Path) -> list[str]:
     """Those that the drafter's head can serve."""
     from dartree_exp.drafters.heads.spec import HEADS
 
-    last_token = HEADS[head_kind(folder)].last_token
-    return [name for name in CALIBRATED if last_token or not SCORERS[name].last_token]
+    head = HEADS[head_kind(folder)]
+    return [
+        name
+        for name, scorer in ((name, SCORERS[name]) for name in CALIBRATED)
+        if (head.last_token or not scorer.last_token)
+        and (not scorer.corrects or head.mixture == scorer.mixture)
+    ]
 
 
 def configurations(args: Any, scorers: Sequence[str]) -> Iterator[tuple[str, float, Config]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
 from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone
-from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.heads.head import AdditiveHead, Head, make_head
 from dartree_exp.engines.target import Target
 from dartree_exp.models.fetch import sha256_of
 from dartree_exp.training.batches import Vocabulary
@@ -47,7 +47,7 @@ def full_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
     """The head over the target's whole vocabulary: output rows of ids outside the drafting
     vocabulary are zero. Itself if its output is the target's.
     """
-    if head.output_key is None:
+    if not isinstance(head, AdditiveHead) or head.output_key is None:
         return head
     rows = torch.zeros(vocab_size, head.output.shape[1])
     rows[ids] = head.output.detach()
@@ -58,12 +58,12 @@ def narrow_head(head: Head, ids: Tensor, vocab_size: int) -> Head:
     """The opposite of `full_head`: only the output rows of the drafting vocabulary `ids` int64
     [Vd]. Itself if its output is the target's.
     """
-    if head.output_key is None:
+    if not isinstance(head, AdditiveHead) or head.output_key is None:
         return head
     return _with_output(head, head.output.detach()[ids].clone(), vocab_size)
 
 
-def _with_output(head: Head, rows: Tensor, vocab_size: int) -> Head:
+def _with_output(head: AdditiveHead, rows: Tensor, vocab_size: int) -> Head:
     copy = make_head(head.config(), head.hidden_size, vocab_size, len(rows))
     assert copy is not None
     copy.load_state_dict({**head.state_dict(), str(head.output_key): rows})

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dartree_exp.config.training import TrainingConfig
+from dartree_exp.drafters.heads.head import AdditiveHead
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
 from dartree_exp.training.forward import block_hidden
@@ -93,9 +94,12 @@ class Step(nn.Module):
         slots, live = drawn.slots, drawn.live
         shape, block = batch.labels.shape[:2], batch.labels.shape[2]
         labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
-        codes = output = None
+        codes = output = head = None
+        if corrected:
+            assert isinstance(model.head, AdditiveHead)
+            head = model.head
         with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
-            whole = corrected and model.head.reads_block
+            whole = head is not None and head.reads_block
             with torch.set_grad_enabled(backbone_trained):
                 picked = None if whole else slots.view(*shape, -1)
                 blocks = block_hidden(model.backbone, batch.inputs, block, picked)
@@ -103,9 +107,9 @@ class Step(nn.Module):
                 there = slots[..., None].expand(-1, -1, blocks.shape[-1])
                 hidden = (blocks.gather(1, there) if whole else blocks).flatten(0, 1)
             previous = batch.previous.flatten(0, 1)
-            if corrected:
-                codes = model.head.codes(blocks, previous, slots).flatten(0, 1)[live].float()
-                output = model.head.output
+            if head is not None:
+                codes = head.codes(blocks, previous, slots).flatten(0, 1)[live].float()
+                output = head.output
             rows = hidden[live]
             result = draft_loss(
                 rows.detach(),

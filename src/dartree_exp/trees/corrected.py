@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dartree_exp.interfaces import CorrectionHead
 from dartree_exp.trees.menu import BlockScorer, MenuTable
 
 
 class CorrectedScorer(BlockScorer):
-    """A block scorer with a correction head."""
+    """A block scorer with a head that has weights."""
 
-    def __init__(
-        self, table: MenuTable, roots: int | tuple[int, ...], head: CorrectionHead
-    ) -> None:
+    def __init__(self, table: MenuTable, roots: int | tuple[int, ...], head: Any) -> None:
         super().__init__(table, roots)
         self._head = head
         self._extremes: list[Tensor] = []  # of the corrected logits of every call, [*R] or [] each
@@ -25,11 +24,15 @@ class CorrectedScorer(BlockScorer):
     ) -> Float[Tensor, "*R n K"]:
         """Base logits of a depth with the corrections of its parents, requests concatenated."""
         logits = base + correction.view(*self.table.requests, -1, correction.shape[-1])
+        self.watch(logits)
+        return logits
+
+    def watch(self, logits: Float[Tensor, "*R n K"]) -> None:
+        """Let `finite` take these logits of the head into account."""
         if logits.dim() == 3 and logits.shape[0] > 1:
             self._extremes += torch.aminmax(logits.flatten(1), dim=1)
         else:
             self._extremes += torch.aminmax(logits)
-        return logits
 
     def finite(self) -> Bool[Tensor, "*R"]:
         finite = super().finite()

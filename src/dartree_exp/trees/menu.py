@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dartree_exp.interfaces import Best, Block, ConfidenceHead, Draws, LengthHead, Sample, Top
 from dartree_exp.kernels.candidate_select import Selection, candidate_select
-from dartree_exp.trees.spec import NORMALISATIONS
+from dartree_exp.trees.spec import LATENT_SUMMED, NORMALISATIONS
 
 if TYPE_CHECKING:
     from dartree_exp.interfaces import DraftTree
@@ -26,13 +26,14 @@ class Scoring:
     candidates: K, or "all". normalise: what log Z runs over, see `MenuTable`. menu: DDTree's
     K = min(B, V) best of each depth's scored row; replaces `candidates`, and a static chain then
     runs over the whole draft vocabulary. draws: conditional only, samples a chain's uncorrected
-    depths; None: their argmax.
+    depths; None: their argmax; mixture: samples the category. latent: see `spec.LATENTS`.
     """
 
     candidates: int | str
     normalise: str
     menu: int | None = None
     draws: Draws | None = None
+    latent: str = LATENT_SUMMED
 
     @property
     def count(self) -> int | str:
@@ -136,12 +137,17 @@ class BlockScorer(ABC):
         self.roots = roots
         self.root = torch.tensor(roots, device=table.logits.device)
 
+    @property
+    def drafted(self) -> Float[Tensor, "*R D Vd"]:
+        """The logits that the drafter's backbone gave."""
+        return self.table.logits
+
     def finite(self) -> Bool[Tensor, "*R"]:
-        return torch.isfinite(self.table.logits.sum((-2, -1), dtype=torch.float64))
+        return torch.isfinite(self.drafted.sum((-2, -1), dtype=torch.float64))
 
     def fault(self, request: int) -> str:
         """A message that names what is not finite; reads the device."""
-        logits = self.table.logits[request] if self.table.requests else self.table.logits
+        logits = self.drafted[request] if self.table.requests else self.drafted
         bad = int((~logits.isfinite()).sum())
         return f"draft logits: {bad} of {logits.numel()} values are NaN or infinite"
 

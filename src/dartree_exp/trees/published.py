@@ -25,6 +25,7 @@ PLAIN = {
     "draft_sampling": "argmax",
     "expansion": "best",
     "draft_temperature": None,
+    "latent": "summed",
 }
 """The values of knobs in a published method that does not set them."""
 

@@ -12,7 +12,7 @@ from dartree_exp.interfaces import (
     Scorer,
 )
 from dartree_exp.trees.menu import BlockScorer, Scoring
-from dartree_exp.trees.spec import SCORERS
+from dartree_exp.trees.spec import LATENT_SUMMED, SCORERS
 
 
 def levels(scorer: Scorer, limits: Limits) -> int:
@@ -34,12 +34,13 @@ def make_scorer(
     draws: Draws | None = None,
     confidence: ConfidenceHead | None = None,
     length: LengthHead | None = None,
+    latent: str = LATENT_SUMMED,
 ) -> Scorer:
     """The scorer of one round.
 
     scoring: the name of a `ScorerSpec`. roots: one for each request, or an int for a block without
-    request axis. candidates, normalise, menu, draws: see `menu.Scoring`. confidence, length:
-    the heads behind `Scorer.confidence` and `Scorer.length`.
+    request axis. candidates, normalise, menu, draws, latent: see `menu.Scoring`. confidence,
+    length: the heads behind `Scorer.confidence` and `Scorer.length`.
 
     Raises ConfigError for an unknown name, ValueError if a head is needed and there is none.
     """
@@ -48,7 +49,7 @@ def make_scorer(
         raise ValueError(
             f"scoring={scoring} needs a drafter with a correction head; this one has none"
         )
-    how = Scoring(candidates, normalise, menu, draws)
+    how = Scoring(candidates, normalise, menu, draws, latent)
     scorer: BlockScorer = spec.load().of_round(block, roots, head, how)
     scorer.confidence_head, scorer.length_head = confidence, length
     return scorer

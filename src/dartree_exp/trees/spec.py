@@ -28,6 +28,7 @@ class TreeSettings(Protocol):
     paths: str
     expansion: str
     draft_temperature: float | None
+    latent: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ class TreeSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class ScorerSpec(Spec):
     """A scorer. corrects: it needs a correction head. last_token: one whose states depend only on
-    the token read last. whole: children may be any id, whatever `candidates` is.
+    the token read last. whole: children may be any id, whatever `candidates` is. mixture: it needs
+    a head that is a latent mixture, which no other scorer can use.
 
     `target.of_round(block, roots, head, how)` makes it; how: a `menu.Scoring`.
     """
@@ -55,12 +57,17 @@ class ScorerSpec(Spec):
     corrects: bool = True
     last_token: bool = False
     whole: bool = False
+    mixture: bool = False
 
 
 OWN = "own"
 """The scoring of drafters that bring their scorer."""
 NORMALISATIONS = ("candidates", "vocab", "vocab_on_prefix")
 CHILD_ORDERS = ("base", "corrected")
+LATENTS = LATENT_SUMMED, LATENT_GREEDY, LATENT_SAMPLED = "summed", "greedy", "sampled"
+"""Categories of a latent mixture: all of them, summed out along each path; or one for the whole
+block, the likeliest a priori or one drawn from the prior.
+"""
 EXPANSIONS = BEST, SPINE_FIRST, PUSH_ALL = "best", "spine_first", "push_all"
 EVERY_TREE = ("scoring", *ALWAYS_FREE)
 """Knobs that are read for every tree."""
@@ -102,6 +109,12 @@ TREES = Parts(
                 budgets=("fixed", "confidence"),
             ),
             "draft_model": Published("none", OWN, family="lm"),
+            "dblast": Published(
+                "latent",
+                "mixture",
+                {"latent": LATENT_GREEDY},
+                free=("candidates", "candidates_follow_budget"),
+            ),
         },
     ),
     TreeSpec(
@@ -173,6 +186,11 @@ TREES = Parts(
         published={
             name: Published(head, "conditional", _DARTREE, free=("width", "beta", "candidates"))
             for name, head in (("dartree_pruned", "gru"), ("dartree_dspark", "markov"))
+        }
+        | {
+            "dblast_tree": Published(
+                "latent", "mixture", {"narrow_by_budget": True}, ("width", "beta", "candidates")
+            ),
         },
     ),
     TreeSpec(
@@ -248,6 +266,14 @@ SCORERS = Parts(
         reads=("candidates", "candidates_follow_budget"),
         last_token=True,
         whole=True,
+    ),
+    ScorerSpec(
+        name="mixture",
+        target="dartree_exp.trees.mixture:MixtureScorer",
+        meaning="a latent category summed out along each node's path, or one for the whole block "
+        "(`latent`), over the vocabulary",
+        reads=("candidates", "candidates_follow_budget", "latent"),
+        mixture=True,
     ),
     ScorerSpec(
         name=OWN,

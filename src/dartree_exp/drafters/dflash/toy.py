@@ -32,6 +32,9 @@ class _Sizes:
     gru_width: int = RANK
     markov_rank: int = RANK
     swiglu_width: int = RANK
+    latents: int = 3
+    latent_rank: int = RANK
+    latent_prior: str = "slot"
     pure_prefix: int = 1
 
 

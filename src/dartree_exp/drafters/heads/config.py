@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, Self
 
-from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD
+from dartree_exp.drafters.heads.spec import HEADS, NO_HEAD, PRIORS
 from dartree_exp.drafters.values import CheckpointError, check_integer, check_size, flag, shown
 
 Get = Callable[..., Any]
@@ -31,6 +31,12 @@ class HeadSizes(Protocol):
     def markov_rank(self) -> int: ...
     @property
     def swiglu_width(self) -> int: ...
+    @property
+    def latents(self) -> int: ...
+    @property
+    def latent_rank(self) -> int: ...
+    @property
+    def latent_prior(self) -> str: ...
 
 
 class HeadConfig(ABC):
@@ -182,6 +188,39 @@ class SwiGLUHeadConfig(HeadConfig):
 
     def to_json(self) -> dict[str, Any]:
         return {"projector_type": "treeflash", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class LatentHeadConfig(HeadConfig):
+    """DBLast: `num_latents` categories, offsets of rank `latent_rank`; `latent_prior`: what the
+    categorical prior reads, the slot of depth 1 or the root's embedding.
+    """
+
+    num_latents: int
+    latent_rank: int
+    latent_prior: str
+    pure_draft_prefix_len = 0
+    kind = "latent"
+    alone: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_size("num_latents", self.num_latents)
+        check_size("latent_rank", self.latent_rank)
+        if self.latent_prior not in PRIORS:
+            raise CheckpointError(
+                f"latent_prior = {shown(self.latent_prior)}: allowed are {', '.join(PRIORS)}"
+            )
+
+    @classmethod
+    def read(cls, projector: str | None, get: Get, need: Need) -> Self:
+        return cls(need("num_latents"), need("latent_rank"), need("latent_prior"))
+
+    @classmethod
+    def fresh(cls, kind: str, sizes: HeadSizes) -> Self:
+        return cls(sizes.latents, sizes.latent_rank, sizes.latent_prior)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"projector_type": "dblast", **asdict(self)}
 
 
 def fresh(kind: str, sizes: HeadSizes) -> HeadConfig:

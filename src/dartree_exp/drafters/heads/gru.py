@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.heads.config import GRUHeadConfig
-from dartree_exp.drafters.heads.head import Codes, Head, Places, Slots, State, Tokens
+from dartree_exp.drafters.heads.head import AdditiveHead, Codes, Places, Slots, State, Tokens
 from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
 from dartree_exp.interfaces import Block
 
@@ -58,7 +58,7 @@ class GRUTables:
     output: OutputRows
 
 
-class GRUHead(Head):
+class GRUHead(AdditiveHead):
     """correction = W2 silu(W1 [z ; s]) with z the slot's hidden state and s a GRU over the path.
 
     W1 [z ; s] = W1z z + W1s s, so the slot part is one product per round. The GRU reads rows of the

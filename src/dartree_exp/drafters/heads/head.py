@@ -1,7 +1,7 @@
-"""Correction heads: they turn independent per-slot predictions into path-dependent ones.
+"""Heads with weights: they turn independent per-slot predictions into path-dependent ones.
 
-A head adds a correction to the base logits of a depth's candidates, given a state that has read the
-path so far.
+A correction head adds a correction to the base logits of a depth's candidates, given a state that
+has read the path so far; a latent mixture (`latent.py`) gives a distribution for each category.
 """
 
 from __future__ import annotations
@@ -30,33 +30,23 @@ Codes = Float[Tensor, "n _ E"]
 
 
 class Head(nn.Module, ABC):
-    """A correction head with weights: correction = output @ codes, trained by teacher forcing.
-    Subclasses are `CorrectionHead`s.
-    """
+    """A head with weights on the hidden states of a block, trained by teacher forcing."""
 
     key_prefix: str  # prefix of its tensors in a checkpoint
-    # name of `output` in the state dict; None: it is the target's vocabulary head
-    output_key: str | None
-    last_token = False  # a state depends only on the token read last
-    reads_block = False  # `codes` needs the hidden states of the whole block, not only of `slots`
     hidden_size: int
-    pure_draft_prefix_len: int
 
     @classmethod
     @abstractmethod
     def from_config(
         cls, config: Any, hidden_size: int, vocab_size: int, output_size: int | None = None
     ) -> Self:
-        """A new head of these sizes. output_size: rows of `output`, None = vocab_size."""
+        """A new head of these sizes. output_size: rows of `AdditiveHead.output`, None =
+        vocab_size.
+        """
 
     @abstractmethod
     def config(self, confidence: ConfidenceHead | None = None) -> HeadConfig:
         """Its sizes, including those of its confidence head."""
-
-    @property
-    @abstractmethod
-    def output(self) -> Float[Tensor, "V E"]:
-        """The weight behind the codes."""
 
     @abstractmethod
     def bind(
@@ -66,8 +56,40 @@ class Head(nn.Module, ABC):
         lm_head: Float[Tensor, "rows H"] | None = None,
     ) -> Self:
         """Set the target's tables and the ids to be drafted; returns self. lm_head: a row for each
-        row of `output`; None: the embedding table.
+        id of the drafting vocabulary or of the whole one; None: the embedding table.
         """
+
+    @abstractmethod
+    def taught(
+        self,
+        base: Float[Tensor, "n D Vd"],
+        hidden: Slots,
+        previous: Tokens,
+        labels: Int64[Tensor, "n D"],
+    ) -> Float[Tensor, "n D Vd"]:
+        """Logits of teacher-forced blocks, given their base logits. previous: ids y_0 (the root) ..
+        y_{D-1}. labels: columns of y_1 .. y_D, -1 where there is none.
+        """
+
+    def init_training(self) -> None:
+        """Set the weights that training starts from; by default those of a new head."""
+
+
+class AdditiveHead(Head):
+    """A correction head with weights: correction = output @ codes. Subclasses are
+    `CorrectionHead`s.
+    """
+
+    # name of `output` in the state dict; None: it is the target's vocabulary head
+    output_key: str | None
+    last_token = False  # a state depends only on the token read last
+    reads_block = False  # `codes` needs the hidden states of the whole block, not only of `slots`
+    pure_draft_prefix_len: int
+
+    @property
+    @abstractmethod
+    def output(self) -> Float[Tensor, "V E"]:
+        """The weight behind the codes."""
 
     @abstractmethod
     def codes(self, hidden: Slots, tokens: Tokens, slots: Places | None = None) -> Codes:
@@ -77,9 +99,6 @@ class Head(nn.Module, ABC):
         D of them for slots = None or `reads_block`.
         """
 
-    def init_training(self) -> None:
-        """Set the weights that training starts from; by default those of a new head."""
-
     def forward(
         self, hidden: Slots, tokens: Tokens, columns: Int64[Tensor, " columns"] | None = None
     ) -> Float[Tensor, "n D _"]:
@@ -87,12 +106,22 @@ class Head(nn.Module, ABC):
         rows = self.output if columns is None else self.output[columns]
         return F.linear(self.codes(hidden, tokens), rows)
 
+    def taught(
+        self,
+        base: Float[Tensor, "n D Vd"],
+        hidden: Slots,
+        previous: Tokens,
+        labels: Int64[Tensor, "n D"],
+    ) -> Float[Tensor, "n D Vd"]:
+        corrected: Tensor = base + self(hidden, previous)
+        return corrected
+
 
 def make_head(
     config: HeadConfig | None, hidden_size: int, vocab_size: int, output_size: int | None = None
 ) -> Head | None:
-    """The correction head of a config, newly initialised, or None. output_size: rows of its output,
-    None = vocab_size.
+    """The head of a config, newly initialised, or None. output_size: rows of its output, None =
+    vocab_size.
     """
     if config is None:
         return None

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.heads.config import MarkovHeadConfig
-from dartree_exp.drafters.heads.head import Codes, Head, Places, Slots, State, Tokens
+from dartree_exp.drafters.heads.head import AdditiveHead, Codes, Places, Slots, State, Tokens
 from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
 from dartree_exp.interfaces import Block
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dartree_exp.drafters.heads.confidence import ConfidenceHead
 
 
-class MarkovHead(Head):
+class MarkovHead(AdditiveHead):
     """Vanilla: correction = W2 e. State: e [N, r].
 
     W1 has a row for every id, since any token can be the previous one. output_size: rows of W2,

@@ -10,6 +10,10 @@ from typing import Any
 from dartree_exp.parts import Parts, Spec
 
 NO_HEAD = "none"
+PRIORS = ("slot", "root")
+"""What a latent head's prior reads: the hidden state of the slot of depth 1, or the embedding of
+the root.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +24,8 @@ class HeadSpec(Spec):
     drafter: the option of `conf/drafter` that has it. projectors: its values of `projector_type` in
     a `config.json`, None for a checkpoint without that key. released: its `markov_head_type`, for
     projectors with several heads. confident: its checkpoints may have a confidence head.
-    last_token: its states depend only on the token read last.
+    last_token: its states depend only on the token read last. mixture: it gives a distribution for
+    each latent category, which only a scorer of mixtures reads.
     """
 
     config: str
@@ -29,6 +34,7 @@ class HeadSpec(Spec):
     released: str | None = None
     confident: bool = False
     last_token: bool = False
+    mixture: bool = False
 
     def load_config(self) -> Any:
         """The class of its sizes."""
@@ -75,6 +81,15 @@ HEADS = Parts(
         projectors=("treeflash",),
         last_token=True,
         meaning="SwiGLU correction of the slot by the token before (TreeFlash)",
+    ),
+    HeadSpec(
+        name="latent",
+        drafter="dblast",
+        target="dartree_exp.drafters.heads.latent:LatentHead",
+        config=f"{_CONFIGS}:LatentHeadConfig",
+        projectors=("dblast",),
+        mixture=True,
+        meaning="low-rank mixture over a latent category of the block (DBLast)",
     ),
 )
 HEAD_CHOICES = ChainMap[str, Any](HEADS, {NO_HEAD: None})

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dartree_exp.drafters.heads.config import SwiGLUHeadConfig
-from dartree_exp.drafters.heads.head import Codes, Head, Places, Slots, State, Tokens
+from dartree_exp.drafters.heads.head import AdditiveHead, Codes, Places, Slots, State, Tokens
 from dartree_exp.drafters.heads.output_rows import OutputRows, for_rows
 from dartree_exp.interfaces import Block
 
@@ -29,7 +29,7 @@ class SwiGLUTables:
     output: OutputRows
 
 
-class SwiGLUHead(Head):
+class SwiGLUHead(AdditiveHead):
     """correction = W_lm down(silu(gate [e ; h]) * up [e ; h]), e the embedding of the token before
     (the root at depth 1), h the slot's final-normed hidden state.
 

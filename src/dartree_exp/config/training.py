@@ -17,6 +17,7 @@ from dartree_exp.drafters.heads.spec import HEADS, PRIORS
 from dartree_exp.errors import ConfigError
 
 STAGES = ("backbone", "head", "joint")
+FAMILIES = ("dflash", "eagle", "medusa")
 
 
 @dataclass(kw_only=True)
@@ -30,6 +31,11 @@ class TrainingConfig:
         "with Domino's curriculum)",
         allowed=STAGES,
     )
+    family: str = knob(
+        "drafter family of the backbone: dflash (one block in parallel), eagle (EAGLE-3's layer, "
+        "by training-time test), medusa (heads on the final hidden state)",
+        allowed=FAMILIES,
+    )
     head: str = knob("correction head", allowed=HEADS)
     init: str | None = knob(
         "where to start: run folder of a training (averaged weights) or exported drafter (backbone)"
@@ -41,7 +47,12 @@ class TrainingConfig:
         above=0.0,
     )
     layers: int = knob("decoder layers of the backbone", low=1)
-    block: int = knob("slots per block, the root slot included", low=2, high=1024)
+    block: int = knob(
+        "slots per block, the root slot included: drafts after each root; steps of EAGLE's "
+        "training-time test, Medusa's heads",
+        low=2,
+        high=1024,
+    )
     causal: bool = knob("a slot sees only itself and earlier slots of its block (JetSpec)")
     short_block: int = knob("slots per block in the first part of the training", low=1)
     short_until: float = knob(
@@ -54,7 +65,9 @@ class TrainingConfig:
     kl: float = knob("weight of KL(target, drafter), the forward KL (JetSpec)", low=0.0)
     gamma: float = knob("slot k of a block weighs exp(-k / gamma)", above=0.0)
     loss_slots: int = knob("slots drawn per block for the loss, in proportion to weight", low=1)
-    vocab: int = knob("drafting vocabulary: number of most frequent output ids kept", low=1)
+    vocab: int | None = knob(
+        "drafting vocabulary: number of most frequent output ids kept; null: the target's", low=1
+    )
     gru_width: int = knob("width of the GRU head's state", low=1)
     rank: int = knob("rank of the GRU head's output", low=1)
     markov_rank: int = knob("rank of a Markov head", low=1)
@@ -129,6 +142,18 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
         yield f"training.pure_prefix={s.pure_prefix}: must be less than training.block={s.block}"
     if not s.ce + s.l1 + s.kl:
         yield "training.ce=0, training.l1=0, training.kl=0: at least one must be above 0"
+    if s.family != "dflash" and s.stage != "backbone":
+        yield (
+            f"training.family={s.family}, training.stage={s.stage}: correction heads are trained "
+            "on dflash; the stage must be backbone"
+        )
+    if s.family != "dflash" and s.causal:
+        yield f"training.family={s.family}, training.causal=true: only dflash has such blocks"
+    if s.family == "medusa" and s.vocab is not None:
+        yield (
+            f"training.family=medusa, training.vocab={s.vocab}: Medusa's heads draft over the "
+            "whole vocabulary; must be null"
+        )
     if s.stage == "head" and s.init is None:
         yield (
             "training.init=null: a head is trained on a backbone; give the run folder of its "
@@ -149,8 +174,8 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
 
 
 def needs_finals(s: TrainingConfig) -> bool:
-    """Whether the objective reads the target's distribution."""
-    return s.l1 > 0 or s.kl > 0
+    """Whether the target's final hidden states are read: by the objective, or by the drafter."""
+    return s.l1 > 0 or s.kl > 0 or s.family == "medusa"
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:

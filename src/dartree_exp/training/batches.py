@@ -143,6 +143,10 @@ class Finals:
     hidden: Tensor
     rows: Tensor
 
+    def before(self) -> Tensor:
+        """[S, A, H], what predicted each anchor."""
+        return self.hidden[(self.rows - 1).clamp_min(0)]
+
     def behind(self, slots: Tensor) -> Tensor:
         """[N * R, H], what predicts the token after each slot int64 [N, R] of the N blocks. Rows of
         slots without a label are any.
@@ -159,6 +163,7 @@ class Batch:
         draft vocabulary, or an unused anchor slot). previous: int64 [S, A, b], target ids of the
         tokens at anchor + k (teacher forcing).
     inside: bool [S, A, b], there is a token to predict, in the draft vocabulary or not.
+    following: int64 [S, C], the token after each context position (any where padded).
     finals: None for samples without them.
     """
 
@@ -166,6 +171,7 @@ class Batch:
     labels: Tensor
     previous: Tensor
     inside: Tensor
+    following: Tensor
     finals: Finals | None = None
 
 
@@ -211,12 +217,13 @@ def make_batch(
     features = (
         torch.cat([s.features[:n] for s, n in zip(samples, used, strict=True)]).float().mul_(scale)
     )
-    rows = torch.zeros(len(samples), max(used), dtype=torch.int64)
+    rows, following = torch.zeros(2, len(samples), max(used), dtype=torch.int64)
     places = torch.zeros(len(samples), max(len(a) for a in anchors), dtype=torch.int64)
     tokens = torch.full((*places.shape, block + 1), -1)
     begin = 0
     for i, (sample, chosen) in enumerate(zip(samples, anchors, strict=True)):
         rows[i, : used[i]] = torch.arange(begin, begin + used[i])
+        following[i, : used[i]] = sample.ids[1 : used[i] + 1]
         begin += used[i]
         # Unused anchor slots repeat the first anchor, without labels.
         places[i] = torch.cat([chosen, chosen[:1].expand(places.shape[1] - len(chosen))])
@@ -235,7 +242,7 @@ def make_batch(
     if len(finals) == len(samples):
         starts = torch.tensor([0, *(len(f) for f in finals[:-1])]).cumsum(0)
         taught = Finals(torch.cat(finals), starts[:, None] + places)
-    return Batch(inputs, labels, tokens[:, :, :-1].clamp_min(0), inside, taught)
+    return Batch(inputs, labels, tokens[:, :, :-1].clamp_min(0), inside, following, taught)
 
 
 def feature_scale(samples: list[Captured]) -> Tensor:
@@ -247,3 +254,10 @@ def feature_scale(samples: list[Captured]) -> Tensor:
         total += sample.features[1:].double().square().sum(0)
         count += len(sample.ids) - 1
     return (total / count).rsqrt().float()
+
+
+def picked(hidden: Tensor, slots: Tensor | None) -> Tensor:
+    """Slots int64 [S, A, R] of all slots' hidden states [S, A, b, H]."""
+    if slots is None:
+        return hidden
+    return hidden.gather(2, slots[..., None].expand(-1, -1, -1, hidden.shape[-1]))

@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dartree_exp.drafters.dflash.backbone_ref import WEIGHTS
+from dartree_exp.drafters.medusa.checkpoint import WEIGHTS as MEDUSA_WEIGHTS
 from dartree_exp.errors import UserError
 from dartree_exp.models.fetch import sha256_of
+from dartree_exp.models.weight_files import WEIGHTS, headers
 from dartree_exp.records.files import iter_lines, write_atomic, write_json
 from dartree_exp.records.layout import CURVE
 from dartree_exp.records.reading import read_object
@@ -27,6 +28,7 @@ from dartree_exp.training.settings import from_json
 from dartree_exp.training.state import require_state
 
 CARD = "card.json"
+_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 MEASURED = {"accuracy": "training.validate", "validation": "training.tau"}
 
 
@@ -96,15 +98,20 @@ def data_card(
 
 
 def weights_card(folder: Path) -> dict[str, Any]:
-    """The weights file of a drafter folder: name, size, sha256, and the dtype its config states."""
-    weights = folder / WEIGHTS
-    dtype = read_object(folder / "config.json").get("dtype")
+    """The weights file of a drafter folder: name, size, sha256, and dtype of its floats."""
+    weights = folder / weights_file(folder)
+    found = {header.dtype for header in headers([weights]).values()}
     return {
         "file": weights.name,
         "bytes": weights.stat().st_size,
         "sha256": sha256_of(weights),
-        "dtype": dtype,
+        "dtype": ", ".join(name for key, name in _DTYPES.items() if key in found),
     }
+
+
+def weights_file(folder: Path) -> str:
+    """The name of the weights file of a drafter folder."""
+    return MEDUSA_WEIGHTS if (folder / MEDUSA_WEIGHTS).is_file() else WEIGHTS
 
 
 def add_measured(card: dict[str, Any], key: str, path: Path, weights: list[str]) -> None:
@@ -143,7 +150,7 @@ def main(argv: list[str] | None = None) -> int:
     card = read_card(args.drafter)
     found = weights_card(args.drafter)
     if found["sha256"] != card["weights"]["sha256"]:
-        raise UserError(f"{args.drafter}: {CARD} belongs to other weights than {WEIGHTS}")
+        raise UserError(f"{args.drafter}: {CARD} belongs to other weights than {found['file']}")
     card["weights"] = found
     if (
         card.pop("summary", None) is not None

@@ -4,6 +4,7 @@ record.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from dartree_exp.drafters.heads.spec import HEADS
@@ -29,11 +30,40 @@ def title(card: dict[str, Any]) -> str:
         return str(card["name"])
     head = trained_head(card)
     if head is None:
-        return "Block-diffusion backbone (DFlash)"
+        return _BACKBONES[family(card)].title
     what = HEADS[head].meaning
     return f"{what[0].upper()}{what[1:]}" + (
         "" if "backbone" in card else " with a block-diffusion backbone (DFlash)"
     )
+
+
+@dataclass(frozen=True)
+class _Backbone:
+    """What a card calls the weights of a family, and the part of it that was trained."""
+
+    title: str
+    said: str
+
+
+_BACKBONES = {
+    "dflash": _Backbone(
+        "Block-diffusion backbone (DFlash)",
+        "`drafter=dflash`. No head was trained: the one in the file corrects nothing.",
+    ),
+    "eagle": _Backbone(
+        "EAGLE-3 drafter",
+        "`drafter=eagle`. The layer reads the captured layers of the target; its vocabulary head "
+        "started as the target's and was trained.",
+    ),
+    "medusa": _Backbone(
+        "Medusa heads", "`drafter=medusa`. The heads share the target's vocabulary head."
+    ),
+}
+
+
+def family(card: dict[str, Any]) -> str:
+    """`training.family` of the last stage."""
+    return from_json(card["stages"][-1]["settings"])[0].family
 
 
 def trained_head(card: dict[str, Any]) -> str | None:
@@ -46,10 +76,7 @@ def summary(card: dict[str, Any]) -> str:
     """The first paragraph."""
     head = trained_head(card)
     if head is None:
-        text = (
-            "Trained by `dartree_exp.training`; `drafter=dflash`. No head was trained: the one "
-            "in the file corrects nothing."
-        )
+        text = f"Trained by `dartree_exp.training`; {_BACKBONES[family(card)].said}"
     elif "backbone" in card:
         text = (
             "Trained by `dartree_exp.training` on the frozen backbone of "
@@ -227,19 +254,24 @@ def _validation(v: dict[str, Any]) -> list[str]:
         "",
         f"{v['how']} {bound}",
         "",
-        "| method | all | " + " | ".join(v["domains"]) + " |",
+        "| method | T | all | " + " | ".join(v["domains"]) + " |",
     ]
-    lines.append("|---|---|" + "---|" * len(v["domains"]))
+    lines.append("|---|---|---|" + "---|" * len(v["domains"]))
     for row in v["rows"]:
         cells = " | ".join(
             f"{row['tau'][d]:.2f}" if d in row["tau"] else "no rounds" for d in v["domains"]
         )
-        lines.append(f"| {row['method']} | {row['tau']['all']:.2f} | {cells} |")
+        lines.append(f"| {_method(row)} | {row['tau']['all']:.2f} | {cells} |")
     lines.append("")
     for row in v["rows"]:
         lines += [
-            f"Accepted per depth, {row['method']}: "
+            f"Accepted per depth, {_method(row).replace(' |', ', T =')}: "
             + ", ".join(f"{x:.2f}" for x in row["survival"]),
             "",
         ]
     return lines
+
+
+def _method(row: dict[str, Any]) -> str:
+    """Method and temperature; cards from before it was recorded are of T = 0."""
+    return f"{row['method']} | {row.get('temperature', 0):g}"

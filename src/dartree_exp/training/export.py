@@ -1,6 +1,8 @@
 """Write a trained drafter with its card: `python -m dartree_exp.training.export --run RUN --out
 FOLDER`.
 
+EAGLE-3 and Medusa are written in their official layouts.
+
 A folder in the released layout serves Domino or DSpark (backbone and head) and DFlash (the same
 backbone, head ignored). With `--backbone FOLDER`, an exported folder beside `--out`, only the head
 is written, and that folder named as its backbone: so several heads share one. The averaged (EMA)
@@ -11,6 +13,7 @@ weights are exported as bfloat16. The card says what the run recorded about them
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from dartree_exp.drafters.dflash.checkpoint import read_checkpoint, save_drafter, save_head
+from dartree_exp.drafters.dflash.model import DFlashBackbone
+from dartree_exp.drafters.eagle.checkpoint import save_eagle
+from dartree_exp.drafters.eagle.model import EagleModel
+from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.medusa.checkpoint import save_heads
 from dartree_exp.engines.target import Target
 from dartree_exp.errors import UserError
 from dartree_exp.records.reading import read_object
@@ -53,20 +61,13 @@ def export(run: Path, out: Path, target: Target, card: dict, backbone: Path | No
     one.
     """
     model, ids, _ = load_run(run, target)
-    head = full_head(model.head, ids, model.config.vocab_size)
     model.backbone.load_state_dict(model.folded_backbone())
-    if backbone is None:
-        save_drafter(
-            out, model.backbone, head, ids, confidence=model.confidence, dtype=torch.bfloat16
-        )
-    else:
-        _same_backbone(model.backbone, ids, backbone)
-        save_head(out, backbone, head, model.confidence, dtype=torch.bfloat16)
+    head = _write(model, ids, out, target, backbone)
     card = {
         **card,
         "parameters": {
             "backbone": _size(model.backbone),
-            "head": _size(head),
+            "head": 0 if head is None else _size(head),
             "draft_vocab_size": len(ids),
         },
         "stages": stages(run),
@@ -75,6 +76,30 @@ def export(run: Path, out: Path, target: Target, card: dict, backbone: Path | No
     if backbone is not None:
         card["backbone"] = read_object(out / "config.json")["backbone"]
     write_card(out, card)
+
+
+def _write(
+    model: DraftModel, ids: Tensor, out: Path, target: Target, shared: Path | None
+) -> Head | None:
+    """Write the weights in their family's layout; the correction head as it was written."""
+    trained, half = model.backbone, torch.bfloat16
+    if not isinstance(trained, DFlashBackbone):
+        if shared is not None:
+            raise InputError(f"--backbone {shared}: only a DFlash backbone has correction heads")
+        if isinstance(trained, EagleModel):
+            save_eagle(out, trained, ids, dtype=half)
+        else:
+            config = replace(trained.config, base_model_name_or_path=target.name)
+            save_heads(out, trained, config, dtype=half)
+        return None
+    assert model.head is not None
+    head = full_head(model.head, ids, target.vocab_size)
+    if shared is None:
+        save_drafter(out, trained, head, ids, confidence=model.confidence, dtype=half)
+    else:
+        _same_backbone(trained, ids, shared)
+        save_head(out, shared, head, model.confidence, dtype=half)
+    return head
 
 
 def _same_backbone(mine: nn.Module, ids: Tensor, folder: Path) -> None:

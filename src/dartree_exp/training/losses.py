@@ -70,6 +70,7 @@ class LossResult:
     """Weighted mean losses (floats) and the gradients of the mixed loss; a gradient not asked for
     is None.
 
+    head: of the vocabulary head, where it is trained.
     acceptance: float32 [N], the chance that the target accepts a draft drawn from q, the drafter's
     distribution (corrected where there is a correction): 1 - L1(p, q) / 2. Without a teacher p is
     one-hot at the label, which makes it q(label).
@@ -81,6 +82,7 @@ class LossResult:
     hidden: Tensor | None
     codes: Tensor | None
     output: Tensor | None
+    head: Tensor | None = None
 
 
 @torch.no_grad()
@@ -94,10 +96,12 @@ def draft_loss(
     codes: Tensor | None = None,
     output: Tensor | None = None,
     teacher: Tensor | None = None,
+    teacher_head: Tensor | None = None,
     mix: Mix = Mix(),  # noqa: B008
     base_share: float = 1.0,
     hidden_gradient: bool = True,
     output_gradient: bool = True,
+    head_gradient: bool = False,
     chunk: int = 512,
 ) -> LossResult:
     """Mixed loss base_share * loss(base) + (1 - base_share) * loss(base + correction), with
@@ -108,14 +112,15 @@ def draft_loss(
 
     Args:
         hidden: float32 [N, H] final-normed slots; base logits are hidden @ head.T.
-        head: float32 [Vd, H] frozen vocabulary rows.
+        head: float32 [Vd, H], the vocabulary head: the target's rows, or the drafter's own.
         labels: int64 [N] columns.
         weights: float32 [N]; the loss is the sum of weight * loss divided by `total`, the sum of
             the weights of all rows that it is a mean over.
         codes, output: [N, E] and [Vd, E]; the correction is codes @ output.T. Needed where
             base_share < 1.
-        teacher: [N, H] final-normed hidden states of the target; p = softmax(teacher @ head.T),
-            over the drafting vocabulary. Needed for mix.l1 and mix.kl.
+        teacher: [N, H] final-normed hidden states of the target; p = softmax(teacher @
+            teacher_head.T), over the drafting vocabulary. Needed for mix.l1 and mix.kl.
+        teacher_head: float32 [Vd, H], the target's rows; None: `head`.
     """
     corrected = codes is not None and output is not None
     if base_share < 1 and not corrected:
@@ -125,6 +130,7 @@ def draft_loss(
     d_hidden = torch.empty_like(hidden) if hidden_gradient else None
     d_codes = None if codes is None else torch.empty_like(codes)
     d_output = torch.zeros_like(output) if output is not None and output_gradient else None
+    d_head = torch.zeros_like(head) if head_gradient else None
     sums = [0.0, 0.0]
     acceptance = torch.empty(len(hidden))
     for begin in range(0, len(hidden), chunk):
@@ -133,7 +139,8 @@ def draft_loss(
         base = F.linear(hidden[part], head).float()
         law = None
         if teacher is not None:
-            law = F.linear(teacher[part].to(head.dtype), head).float().softmax(-1)
+            rows = head if teacher_head is None else teacher_head
+            law = F.linear(teacher[part].to(rows.dtype), rows).float().softmax(-1)
         gradient = None
         if codes is not None and output is not None and d_codes is not None:
             final = base + F.linear(codes[part], output)
@@ -154,7 +161,9 @@ def draft_loss(
             )
         if d_hidden is not None and gradient is not None:
             d_hidden[part] = gradient @ head
-    return LossResult(sums[0], sums[1], acceptance, d_hidden, d_codes, d_output)
+        if d_head is not None and gradient is not None:
+            d_head += gradient.T @ hidden[part]
+    return LossResult(sums[0], sums[1], acceptance, d_hidden, d_codes, d_output, d_head)
 
 
 def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor, total: float) -> Tensor:

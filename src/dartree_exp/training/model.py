@@ -10,19 +10,24 @@ from torch import Tensor, nn
 from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.dflash.config import DFlashConfig
 from dartree_exp.drafters.dflash.model import DFlashBackbone, DFlashLayer
+from dartree_exp.drafters.eagle.config import EAGLE3, EagleConfig
+from dartree_exp.drafters.eagle.model import EagleModel
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
 from dartree_exp.drafters.heads.config import fresh
 from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.medusa.config import MedusaConfig
+from dartree_exp.drafters.medusa.model import MedusaHeads
 from dartree_exp.engines.batched import layer_shape
 from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import Vocabulary
+from dartree_exp.training.drafted import Backbone
 from dartree_exp.training.errors import InputError
 from dartree_exp.training.target import check_taps
 
 
 class DraftModel(nn.Module):
-    """Backbone, correction head over the drafting vocabulary, and the feature scale the backbone is
-    trained under.
+    """Backbone, correction head over the drafting vocabulary (DFlash), and the feature scale the
+    backbone is trained under.
 
     `feature_scale` [n * H] brings the target's hidden states, whose sizes differ a hundredfold
     between layers and dimensions, to unit rms, so that one learning rate suits all of `fc`;
@@ -33,14 +38,13 @@ class DraftModel(nn.Module):
 
     def __init__(
         self,
-        config: DFlashConfig,
-        head: Head,
+        backbone: Backbone,
         feature_scale: Tensor,
+        head: Head | None = None,
         confidence: ConfidenceHead | None = None,
     ) -> None:
         super().__init__()
-        self.config = config
-        self.backbone = DFlashBackbone(config)
+        self.backbone = backbone
         self.head = head
         self.confidence = confidence
         self.register_buffer("feature_scale", feature_scale)
@@ -48,15 +52,17 @@ class DraftModel(nn.Module):
     def folded_backbone(self) -> dict[str, Tensor]:
         """State dict of the backbone for raw features."""
         state = {key: value.detach().clone() for key, value in self.backbone.state_dict().items()}
-        state["fc.weight"] = state["fc.weight"] * self.feature_scale
+        if "fc.weight" in state:
+            state["fc.weight"] = state["fc.weight"] * self.feature_scale
         return state
 
 
 def build_model(
     target: Target, settings: TrainingConfig, taps: tuple[int, ...], feature_scale: Tensor
 ) -> DraftModel:
-    """Seeded fresh weights; the head starts without a correction. Raises UserError for settings the
-    target does not allow.
+    """Seeded fresh weights; the head starts without a correction, and EAGLE's vocabulary head is
+    random (the trainer starts it from the target's). Raises UserError for settings the target does
+    not allow.
 
     Projections are normal(0, 1/sqrt(fan-in)), so that the layers' output drowns the mask embedding
     in the residual stream (else every slot starts out predicting the mask token), and the final
@@ -70,7 +76,25 @@ def build_model(
         )
     torch.manual_seed(settings.seed)
     shape: dict[str, Any] = layer_shape(target)
-    config = DFlashConfig(
+    if settings.family == "medusa":
+        config = MedusaConfig(settings.block, medusa_shared_lm_head=True)
+        heads = MedusaHeads(config, target.hidden_size, target.vocab_size)
+        return DraftModel(heads, feature_scale)
+    if settings.family == "eagle":
+        del shape["num_target_layers"]
+        eagle = EagleModel(
+            EagleConfig(
+                EAGLE3,
+                **shape,
+                rms_norm_eps=1e-6,
+                draft_vocab_size=settings.vocab or target.vocab_size,
+                aux_ids=tuple(tap + 1 for tap in taps),
+            ),
+            len(taps),
+        )
+        _fill(eagle)
+        return DraftModel(eagle, feature_scale)
+    dflash = DFlashConfig(
         **shape,
         num_hidden_layers=settings.layers,
         block_size=settings.block,
@@ -81,24 +105,29 @@ def build_model(
         draft_vocab_size=settings.vocab,
         causal=settings.causal,
     )
-    head = make_head(config.head, config.hidden_size, config.vocab_size, settings.vocab)
+    head = make_head(dflash.head, dflash.hidden_size, dflash.vocab_size, settings.vocab)
     assert head is not None
-    model = DraftModel(
-        config, head, feature_scale, make_confidence(config.head, config.hidden_size)
-    )
-    bind_confidence(model.confidence, head)
-    for weight in model.backbone.parameters():
+    backbone = DFlashBackbone(dflash)
+    confidence = make_confidence(dflash.head, dflash.hidden_size)
+    bind_confidence(confidence, head)
+    _fill(backbone)
+    head.init_training()
+    return DraftModel(backbone, feature_scale, head, confidence)
+
+
+def _fill(backbone: DFlashBackbone | EagleModel) -> None:
+    for weight in backbone.parameters():
         if weight.dim() == 2:
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
-    nn.init.constant_(model.backbone.norm.weight, 0.5)
-    head.init_training()
-    return model
+    nn.init.constant_(backbone.norm.weight, 0.5)
 
 
 def pass_through(model: DraftModel, deeper_than: int) -> None:
-    """Let the backbone's layers from this number on add nothing, so that a deeper backbone starts
-    as the shallower one whose weights it has.
+    """Let the layers of a DFlash backbone from this number on add nothing, so that a deeper one
+    starts as the shallower one whose weights it has.
     """
+    if not isinstance(model.backbone, DFlashBackbone):
+        return
     for module in list(model.backbone.layers)[deeper_than:]:
         layer = cast(DFlashLayer, module)  # torch types a ModuleList's items as modules
         nn.init.zeros_(layer.self_attn.o_proj.weight)
@@ -114,9 +143,7 @@ def load_vocabulary(target: Target, ids: list[int], mask_token_id: int) -> Vocab
 
 def trained_parameters(model: DraftModel, stage: str) -> list[nn.Parameter]:
     """What the optimiser sees in a stage."""
-    heads: list[nn.Module] = (
-        [model.head] if model.confidence is None else [model.head, model.confidence]
-    )
+    heads: list[nn.Module] = [m for m in (model.head, model.confidence) if m is not None]
     parts: dict[str, list[nn.Module]] = {
         "backbone": [model.backbone],
         "head": heads,

@@ -89,7 +89,8 @@ def _session(config: TrainConfig, path: Path, folder: RunFolder | None, team: Te
     now = {"text": file_record(data), "target": target.weights_sha256}
     refuse_changes(features, captured, now)
     samples, _ = split_holdout(load_samples(data), record["holdout"], record["seed"])
-    ids = frequent_ids(samples, config.training.vocab)
+    count = config.training.vocab
+    ids = list(range(target.vocab_size)) if count is None else frequent_ids(samples, count)
     trainer = Trainer(config, target, path, record, ids, team)
     with ExitStack() as stack:
         log = None if folder is None else stack.enter_context(_Log(config, folder, trainer))
@@ -139,7 +140,7 @@ class _Log(ProgressLine):
             s.steps if s.steps is not None else max(1, int(60 * (s.minutes or 0))),
             Console(),
             self._units(),
-            s.stage if s.stage == "backbone" else f"{s.stage} {s.head}",
+            f"{s.family} {s.stage}" if s.stage == "backbone" else f"{s.stage} {s.head}",
             unit="step" if self._of_steps else "second",
         )
 

@@ -13,6 +13,7 @@ from dartree_exp.training.errors import InputError, first_line
 _OF_A_RUN = ("init", "steps", "minutes", "validate_every", "save_every")
 """Settings that say where a run starts and ends, not what is trained: not kept."""
 _BEFORE = {
+    "family": "dflash",
     "head": "gru",
     "markov_rank": 64,
     "swiglu_width": 512,

@@ -53,6 +53,10 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
     if saved is not None:
         tensors, meta = saved
         old, read = from_json(meta["settings"])
+        if old.family != s.family:
+            raise InputError(
+                f"training.init={init}: trained training.family={old.family}, not {s.family}"
+            )
         weights = {**tensors["model"], **tensors["ema"]}
         scale, mask, causal = weights.pop("feature_scale"), old.mask_token_id, old.causal
         with_head = "backbone" not in (old.stage, s.stage) and old.head == s.head
@@ -64,6 +68,11 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
         if not with_head:
             weights = {key: value for key, value in weights.items() if key.startswith(BACKBONE)}
     else:
+        if s.family != "dflash":
+            raise InputError(
+                f"training.init={init}: not a run with a checkpoint; with "
+                f"training.family={s.family} a training starts from a run only"
+            )
         try:
             stored = read_checkpoint(init, use_head=False, dtype=torch.float32)
         except CheckpointError as error:

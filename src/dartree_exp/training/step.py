@@ -14,7 +14,7 @@ from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.heads.head import AdditiveHead
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
-from dartree_exp.training.forward import block_hidden
+from dartree_exp.training.drafted import own_head, slot_hidden
 from dartree_exp.training.losses import (
     Mix,
     confidence_loss,
@@ -90,9 +90,10 @@ class Step(nn.Module):
     ) -> StepLoss:
         """Losses as means over `totals`, the weights of all processes."""
         model, s = self.model, self.settings
-        backbone_trained, corrected = s.stage != "head", s.stage != "backbone"
+        backbone_trained = s.stage != "head"
+        head = None if s.stage == "backbone" else model.head
         slots, live = drawn.slots, drawn.live
-        shape, block = batch.labels.shape[:2], batch.labels.shape[2]
+        shape, table = batch.labels.shape[:2], own_head(model.backbone)
         labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
         codes = output = head = None
         if corrected:
@@ -102,7 +103,7 @@ class Step(nn.Module):
             whole = head is not None and head.reads_block
             with torch.set_grad_enabled(backbone_trained):
                 picked = None if whole else slots.view(*shape, -1)
-                blocks = block_hidden(model.backbone, batch.inputs, block, picked)
+                blocks = slot_hidden(model.backbone, batch, self.vocabulary.embed, picked)
                 blocks = blocks.flatten(0, 1).float()
                 there = slots[..., None].expand(-1, -1, blocks.shape[-1])
                 hidden = (blocks.gather(1, there) if whole else blocks).flatten(0, 1)
@@ -113,20 +114,22 @@ class Step(nn.Module):
             rows = hidden[live]
             result = draft_loss(
                 rows.detach(),
-                self.vocabulary.head,
+                self.vocabulary.head if table is None else table.detach(),
                 labels[live],
                 drawn.share[live],
                 totals[0],
                 codes=None if codes is None else codes.detach(),
                 output=None if output is None else output.detach(),
                 teacher=None if batch.finals is None else batch.finals.behind(slots)[live],
+                teacher_head=self.vocabulary.head,
                 mix=Mix(s.ce, s.l1, s.kl),
                 base_share=base_share(s, progress),
                 hidden_gradient=backbone_trained,
                 output_gradient=output is not None and output.requires_grad,
+                head_gradient=table is not None and table.requires_grad,
             )
             doubt = None
-            if corrected and model.confidence is not None:
+            if head is not None and model.confidence is not None:
                 inside = drawn.inside
                 accepted = torch.zeros_like(drawn.share).index_copy(0, live, result.acceptance)
                 before = previous.gather(1, slots).flatten()[inside]
@@ -139,6 +142,7 @@ class Step(nn.Module):
                 (rows, result.hidden),
                 (codes, result.codes),
                 (output, result.output),
+                (table, result.head),
                 (doubt, None),
             )
             if tensor is not None and tensor.requires_grad

@@ -3,8 +3,8 @@ dartree_exp.training.tau`.
 
 Training-time accuracy visits every anchor; decoding visits only the ones where a round starts, and
 uses the cache, the tree and the verification for real. This is the number that counts. The first
-`--samples` held-out samples of each domain are decoded by each method; output must be the target's
-own greedy text, which is checked.
+`--samples` held-out samples of each domain are decoded by each method at each temperature; output
+must be the target's own, which is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.errors import InputError
 
-METHODS = ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned")
+METHODS = {
+    "dflash": ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned"),
+    "eagle": ("eagle3",),
+    "medusa": ("medusa",),
+}
+"""Presets that decode with a drafter of each family."""
+TEMPERATURES = (0.0, 1.0)
 
 
 def first_of_each(samples: list[Sample], count: int) -> list[Sample]:
@@ -61,13 +67,16 @@ def survival(advanced: list[int], depth: int) -> list[float]:
 def head_kind(drafter: Path) -> str:
     """The kind of a checkpoint's correction head, or none."""
     from dartree_exp.drafters.dflash.config import read_config
+    from dartree_exp.training.exported import family_of
 
+    if family_of(drafter) != "dflash":
+        return "none"
     head = read_config(drafter).head
     return "none" if head is None else head.kind
 
 
 class Validator:
-    """One target, its plain greedy text for each sample, and any number of methods on it."""
+    """One target, its plain text for each sample at a temperature, and methods on it."""
 
     def __init__(
         self,
@@ -76,6 +85,7 @@ class Validator:
         cap: int,
         threads: int,
         settings: Sequence[str] = (),
+        temperature: float = 0.0,
     ) -> None:
         from dartree_exp.assemble import make_sampler
         from dartree_exp.config import compose
@@ -90,6 +100,7 @@ class Validator:
             f"drafter.path={drafter}",
             "engine.dtype=fp32",
             f"decoding.max_new_tokens={cap}",
+            f"decoding.temperature={temperature}",
             *settings,
         ]
         self.head = head_kind(drafter)
@@ -144,6 +155,7 @@ class Validator:
         }
         return {
             "method": config.method,
+            "temperature": config.decoding.temperature,
             "tau": {k: round(v, 4) for k, v in tau.items()},
             "rounds": len(advanced),
             "survival": survival(advanced, parts.depth),
@@ -156,25 +168,32 @@ def main(argv: list[str] | None = None) -> int:
         "tau", __doc__, "--drafter drafter --data text.jsonl --samples 4 --out validation.json"
     )
     parser.add_argument(
-        "--methods", nargs="+", default=list(METHODS), help="presets of conf/method to decode with"
+        "--methods", nargs="+", help="presets of conf/method to decode with; none: the family's"
+    )
+    parser.add_argument(
+        "--temperatures", nargs="+", type=float, default=list(TEMPERATURES), help="of the target"
     )
     parser.add_argument("--samples", type=positive, default=4, help="held-out prompts per domain")
     add_prompt_arguments(parser)
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
-    samples = held_out_prompts(args)
-    validator = Validator(args.drafter.resolve(), samples, args.cap, args.threads, args.set)
+    from dartree_exp.training.exported import family_of
+
+    samples, folder = held_out_prompts(args), args.drafter.resolve()
     rows = []
-    for method in args.methods:
-        row = validator.measure(method)
-        rows.append(row)
-        print(
-            f"{method}: {row['tau']} rounds {row['rounds']} differing {row['differing']}",
-            flush=True,
-        )
+    for temperature in args.temperatures:
+        validator = Validator(folder, samples, args.cap, args.threads, args.set, temperature)
+        for method in args.methods or METHODS[family_of(folder)]:
+            row = validator.measure(method)
+            rows.append(row)
+            print(
+                f"{method}, T = {temperature:g}: {row['tau']} rounds {row['rounds']} differing "
+                f"{row['differing']}",
+                flush=True,
+            )
     how = (
         f"tau (tokens advanced per round, bonus included; mean over prompts) on {len(samples)} "
-        "held-out prompts, T = 0, "
+        "held-out prompts, "
         f"at most {args.cap} new tokens, float32, by the decode loop with each method's preset; "
         "every output was compared "
         "with plain decoding."

@@ -21,6 +21,7 @@ from dartree_exp.training.batches import (
     make_batch,
     random_anchors,
 )
+from dartree_exp.training.drafted import own_head
 from dartree_exp.training.errors import InputError, first_line
 from dartree_exp.training.model import (
     DraftModel,
@@ -74,7 +75,7 @@ class Trainer:
         features = Path(config.features or "").expanduser()
         self.vocabulary = load_vocabulary(target, ids, s.mask_token_id)
         self.store = FeatureStore(features, self.taps, needs_finals(s))
-        self.held = load_captured(features, 0, self.taps)
+        self.held = load_captured(features, 0, self.taps, needs_finals(s))
         if not self.held:
             raise InputError(f"{features}: no held-out sample has {MIN_OUTPUT} output tokens")
         self.order = Order(s.seed)
@@ -94,6 +95,9 @@ class Trainer:
         if scale is None:
             scale = feature_scale(self.held)
         self.model: DraftModel = build_model(target, s, self.taps, scale)
+        own = own_head(self.model.backbone)
+        if own is not None:
+            own.data.copy_(self.vocabulary.head)
         where = folder if saved else f"training.init={s.init}"
         try:
             if saved:
@@ -115,7 +119,8 @@ class Trainer:
         s = self.settings
         self.average = AveragedModel(self.model, multi_avg_fn=_ema(s.ema))
         for model in (self.model, self.averaged):
-            model.head.bind(self.vocabulary.embed, lm_head=self.vocabulary.head)
+            if model.head is not None:
+                model.head.bind(self.vocabulary.embed, lm_head=self.vocabulary.head)
             model.requires_grad_(False)
         self.parameters = trained_parameters(self.model, s.stage)
         for parameter in self.parameters:

@@ -16,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dartree_exp.drafters.dflash.model import DFlashBackbone
 from dartree_exp.drafters.heads.head import Head
+from dartree_exp.drafters.medusa.model import MedusaHeads
 from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import Captured, Vocabulary, load_captured, make_batch
 from dartree_exp.training.command import Parser, output_file, positive, run
-from dartree_exp.training.forward import block_hidden
+from dartree_exp.training.drafted import Backbone, own_head, slot_hidden
+from dartree_exp.training.errors import InputError
+from dartree_exp.training.provenance import features_record
 from dartree_exp.training.target import open_target
 
 ANCHORS = 16  # per sample
@@ -41,7 +43,7 @@ def even_anchors(sample: Captured, count: int) -> torch.Tensor:
 
 @torch.no_grad()
 def validate(
-    backbone: DFlashBackbone,
+    backbone: Backbone,
     head: Head | None,
     feature_scale: Tensor,
     samples: list[Captured],
@@ -58,17 +60,19 @@ def validate(
     """
     hits, losses, known_counts, counts = (torch.zeros(block, dtype=torch.float64) for _ in range(4))
     advanced, blocks = 0.0, 0
+    own = own_head(backbone)
+    table = vocabulary.head if own is None else own
     for begin in range(0, len(samples), 8):
         part = samples[begin : begin + 8]
         batch = make_batch(
             part, [even_anchors(s, anchors) for s in part], block, feature_scale, vocabulary
         )
-        hidden = block_hidden(backbone, batch.inputs, block).flatten(0, 1)
+        hidden = slot_hidden(backbone, batch, vocabulary.embed).flatten(0, 1)
         labels, inside = batch.labels.flatten(0, 1), batch.inside.flatten(0, 1)
         used = inside[:, 0]
         right = torch.zeros_like(inside)
         for row in used.nonzero().squeeze(1).split(32):
-            logits = F.linear(hidden[row], vocabulary.head)
+            logits = F.linear(hidden[row], table)
             if head is not None:
                 previous = batch.previous.flatten(0, 1)[row]
                 logits = head.taught(logits, hidden[row], previous, labels[row])
@@ -98,20 +102,28 @@ def validate_exported(
     """What the command writes: `rows` for the backbone alone and with the head, and which weights
     they are of.
 
-    Raises CheckpointError, or ValueError for features of other layers.
+    Raises CheckpointError, or InputError for features of other layers.
     """
     from dartree_exp.training.exported import load_exported, weights_of
 
     exported = load_exported(drafter, target)
-    samples = load_captured(features, 0, exported.config.target_layer_ids)
-    scale = torch.ones(exported.backbone.fc.weight.shape[1])
+    taps = tuple(features_record(features)["taps"])
+    if exported.taps not in (None, taps):
+        raise InputError(
+            f"--features {features}: of layers {list(taps)}; the drafter reads "
+            f"{list(exported.taps or ())}"
+        )
+    finals = isinstance(exported.backbone, MedusaHeads)
+    samples = load_captured(features, 0, taps, finals)
+    scale = torch.ones(samples[0].features.shape[1])
     heads = {"backbone alone": None} | (
         {} if exported.head is None else {"with the head": exported.head}
     )
-    block = exported.config.block_size
     rows = [
         {"logits": name}
-        | validate(exported.backbone, head, scale, samples, exported.vocabulary, block, anchors)
+        | validate(
+            exported.backbone, head, scale, samples, exported.vocabulary, exported.block, anchors
+        )
         for name, head in heads.items()
     ]
     return {

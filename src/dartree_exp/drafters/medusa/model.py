@@ -34,7 +34,7 @@ class MedusaHeads(nn.ModuleList):
     """
 
     def __init__(self, config: MedusaConfig, hidden_size: int, vocab_size: int) -> None:
-        self.num_layers = config.medusa_num_layers
+        self.config, self.num_layers = config, config.medusa_num_layers
         super().__init__(
             nn.Sequential(
                 *(ResBlock(hidden_size) for _ in range(config.medusa_num_layers)),

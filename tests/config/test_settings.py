@@ -86,7 +86,9 @@ def test_every_option_composes(choice: str) -> None:
 def test_every_training_composes(stage: str) -> None:
     overrides = [f"training={stage}"]
     config = typed(composed(overrides, TRAIN), TrainConfig, overrides)
-    assert config.training.stage == {"dspark": "head"}.get(stage, stage)
+    family = {"eagle": "eagle", "medusa": "medusa"}.get(stage, "dflash")
+    stages = {"dspark": "head", "eagle": "backbone", "medusa": "backbone"}
+    assert config.training.stage == stages.get(stage, stage) and config.training.family == family
 
 
 def test_every_group_is_explained() -> None:

@@ -4,6 +4,7 @@ second.
 
 import json
 import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from training_support import CAPTURED
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dartree_exp.training.capture import main as capture
+from dartree_exp.training.finals import main as finals
 from dartree_exp.training.target import open_target
 from tiny_folder import write_tokenizer
 
@@ -72,3 +74,14 @@ def tiny(tmp_path_factory) -> SimpleNamespace:
         features=root / "features",
         opened=open_target(str(root / "target")),
     )
+
+
+@pytest.fixture(scope="session")
+def taught(tiny, tmp_path_factory):
+    """The tiny target's features with final hidden states."""
+    features = tmp_path_factory.mktemp("taught") / "features"
+    shutil.copytree(tiny.features, features)
+    assert finals(["--features", str(features), "--target", str(tiny.target)]) == 0
+    tiny = type(tiny)(**vars(tiny))
+    tiny.features = features
+    return tiny

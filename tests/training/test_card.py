@@ -257,4 +257,4 @@ def test_a_domain_whose_answers_had_no_rounds_is_called_so(made):
         "rows": [row],
         "weights": ["0"],
     }
-    assert "| dflash | 1.50 | no rounds | 1.50 |" in render(values)
+    assert "| dflash | 0 | 1.50 | no rounds | 1.50 |" in render(values)

@@ -13,10 +13,9 @@ from dartree_exp.errors import ConfigError, UserError
 from dartree_exp.train import main as train
 from dartree_exp.training.card import main as card
 from dartree_exp.training.export import main as export
-from dartree_exp.training.finals import main as finals
 from dartree_exp.training.state import load_state
-from dartree_exp.training.tau import METHODS
 from dartree_exp.training.tau import main as tau
+from dartree_exp.training.tau import presets
 from dartree_exp.training.validate import main as validate
 
 OWN = {
@@ -26,20 +25,15 @@ OWN = {
 FAMILIES = pytest.mark.parametrize("family", list(OWN))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _finals(tiny):
-    assert finals(["--features", str(tiny.features), "--target", str(tiny.target)]) == 0
-
-
 @pytest.fixture(scope="module")
-def made(tiny, tmp_path_factory):
+def made(taught, tmp_path_factory):
     """{family: (curve, run folder, exported folder)}."""
     found = {}
     for family, own in OWN.items():
         out = tmp_path_factory.mktemp(family)
         folder = out / "training" / "run"
-        curve = run(tiny, folder, stage=family, steps=80, **own)
-        paths = ["--run", str(folder), "--data", str(tiny.data), "--target", str(tiny.target)]
+        curve = run(taught, folder, stage=family, steps=80, **own)
+        paths = ["--run", str(folder), "--data", str(taught.data), "--target", str(taught.target)]
         assert export([*paths, "--out", str(out / "out"), "--holdout", "2"]) == 0
         found[family] = curve, folder, out / "out"
     return found
@@ -52,12 +46,12 @@ def test_it_learns(made, family):
 
 
 @FAMILIES
-def test_a_resumed_training_is_the_uninterrupted_one(tiny, tmp_path, family):
+def test_a_resumed_training_is_the_uninterrupted_one(taught, tmp_path, family):
     options = {"stage": family, "steps": 6, **OWN[family]}
     runs = tmp_path / "training"
-    run(tiny, runs / "whole", **options)
-    interrupted(tiny, runs / "parts", 3, **options)
-    run(tiny, runs / "parts", **options)
+    run(taught, runs / "whole", **options)
+    interrupted(taught, runs / "parts", 3, **options)
+    run(taught, runs / "parts", **options)
     (one, _), (other, _) = load_state(runs / "whole"), load_state(runs / "parts")
     assert one["model"].keys() == other["model"].keys()
     for name, value in one["model"].items():
@@ -66,36 +60,36 @@ def test_a_resumed_training_is_the_uninterrupted_one(tiny, tmp_path, family):
 
 @FAMILIES
 def test_the_exported_folder_has_the_accuracy_of_the_run_and_decodes_exactly(
-    tiny, made, tmp_path, family, capsys
+    taught, made, tmp_path, family, capsys
 ):
     curve, _, folder = made[family]
     accuracy, validation = tmp_path / "a.json", tmp_path / "v.json"
-    options = ["--features", str(tiny.features), "--target", str(tiny.target)]
+    options = ["--features", str(taught.features), "--target", str(taught.target)]
     assert validate(["--drafter", str(folder), *options, "--out", str(accuracy)]) == 0
     [row] = json.loads(accuracy.read_text())["rows"]
     slots = OWN[family]["block"]
     assert row["accuracy"][:slots] == pytest.approx(curve[-1]["accuracy"], abs=0.03)
-    prompts = ["--data", str(tiny.data), "--holdout", "2", "--samples", "1", "--cap", "20"]
-    model = ["--set", f"model.path={tiny.target}"]
+    prompts = ["--data", str(taught.data), "--holdout", "2", "--samples", "1", "--cap", "20"]
+    model = ["--set", f"model.path={taught.target}"]
     assert tau(["--drafter", str(folder), *prompts, "--out", str(validation), *model]) == 0
     rows = json.loads(validation.read_text())["rows"]
     assert [(r["method"], r["temperature"]) for r in rows] == [
-        (name, t) for t in (0.0, 1.0) for name in METHODS[family]
+        (name, t) for t in (0.0, 1.0) for name in presets(family)
     ]
     assert not any(r["differing"] for r in rows) and rows[0]["tau"]["all"] > 1.2
     measured = ["--accuracy", str(accuracy), "--validation", str(validation)]
     assert card(["--drafter", str(folder), *measured, "--out", str(folder)]) == 0
     text = (folder / "card.md").read_text()
     title = {"eagle": "# EAGLE-3 drafter", "medusa": "# Medusa heads"}[family]
-    assert text.startswith(title) and f"| {METHODS[family][0]} | 1 | " in text
+    assert text.startswith(title) and f"| {presets(family)[0]} | 1 | " in text
     assert "bfloat16" in text
 
 
-def test_eagle_drafts_over_the_ids_it_was_trained_on(tiny, made):
+def test_eagle_drafts_over_the_ids_it_was_trained_on(taught, made):
     settings = compose(
-        ["drafter=eagle", f"drafter.path={made['eagle'][2]}", f"model.path={tiny.target}"]
+        ["drafter=eagle", f"drafter.path={made['eagle'][2]}", f"model.path={taught.target}"]
     ).drafter
-    drafter = load_drafter(settings, tiny.opened)
+    drafter = load_drafter(settings, taught.opened)
     ids = load_state(made["eagle"][1])[0]["vocabulary"]["ids"]
     assert drafter.ids.equal(ids) and drafter.target_layer_ids == (0, 2)
 
@@ -108,15 +102,15 @@ def test_eagle_drafts_over_the_ids_it_was_trained_on(tiny, made):
         ("medusa", {"vocab": 30}, "training.vocab=30: Medusa's heads draft over the whole"),
     ],
 )
-def test_settings_that_a_family_has_not(tiny, tmp_path, family, changed, said):
+def test_settings_that_a_family_has_not(taught, tmp_path, family, changed, said):
     own = {**OWN[family], **changed}
     given = own.pop("stage", None)
     more = [f"training.stage={given}"] if given else []
     with pytest.raises(ConfigError, match=said):
-        train(overrides(tiny, tmp_path / "training" / "x", family, steps=1, settings=more, **own))
+        train(overrides(taught, tmp_path / "training" / "x", family, steps=1, settings=more, **own))
 
 
-def test_a_start_from_another_family_is_refused(tiny, made, tmp_path):
+def test_a_start_from_another_family_is_refused(taught, made, tmp_path):
     options = {"steps": 1, "init": made["medusa"][1], **OWN["eagle"]}
     with pytest.raises(UserError, match=r"trained training.family=medusa, not eagle"):
-        run(tiny, tmp_path / "training" / "x", stage="eagle", **options)
+        run(taught, tmp_path / "training" / "x", stage="eagle", **options)

@@ -22,17 +22,6 @@ TAPS = (0, 2)
 DSPARK_HEAD = {"ce": 0.1, "l1": 0.9, "gamma": 7.0, "schedule": "cosine", "block": 16}
 
 
-@pytest.fixture(scope="module")
-def taught(tiny, tmp_path_factory):
-    """The tiny target's features with final hidden states."""
-    features = tmp_path_factory.mktemp("taught") / "features"
-    shutil.copytree(tiny.features, features)
-    assert finals(["--features", str(features), "--target", str(tiny.target)]) == 0
-    tiny = type(tiny)(**vars(tiny))
-    tiny.features = features
-    return tiny
-
-
 def test_the_layers_above_a_tap_give_the_whole_forward(tiny):
     ids = torch.randint(4, 34, (3, 11), generator=torch.Generator().manual_seed(0))
     whole = tiny.opened._model.model(input_ids=ids).last_hidden_state

@@ -239,6 +239,6 @@ def test_runs_from_before_there_were_markov_heads_still_load(tiny, trained, tmp_
         del meta["settings"][key]
     save_state(tmp_path / "old", tensors, meta)
     assert from_json(meta["settings"])[0].head == "gru"
-    assert load_run(tmp_path / "old", tiny.opened)[0].config.head.kind == "gru"
+    assert load_run(tmp_path / "old", tiny.opened)[0].backbone.config.head.kind == "gru"
     head = {"stage": "head", "head": "markov"}
     run(tiny, tmp_path / "training" / "head", **head, steps=1, init=tmp_path / "old")

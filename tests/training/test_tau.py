@@ -46,6 +46,8 @@ def test_shipped_drafter_is_validated_losslessly(embedded_model, tmp_path, capsy
         "1",
         "--cap",
         "16",
+        "--temperatures",
+        "0",
         "--methods",
         "dflash",
         "dartree_pruned",

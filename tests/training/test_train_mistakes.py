@@ -50,7 +50,10 @@ MISTAKES = [
     (["training.gama=2"], "training.gama=2: no such key; did you mean training.gamma?"),
     (["+training.x=2"], "+training.x=2: no such key"),
     (["tree=pruned"], "tree=pruned: no such key"),
-    (["training=heads"], "no such option; allowed: backbone, dspark, head, joint; did you mean"),
+    (
+        ["training=heads"],
+        "eagle, head, joint, medusa; did you mean",
+    ),
     (
         ["training.head=gruu"],
         "must be one of gru, markov, markov_gated, markov_rnn, swiglu; did you mean",

@@ -14,10 +14,11 @@ from dartree_exp.config.method_schema import MOST_SEED
 from dartree_exp.config.schema import MOST_THREADS, ModelConfig, TrackerConfig
 from dartree_exp.config.validate import check_folder_name
 from dartree_exp.drafters.heads.spec import HEADS, PRIORS
+from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.errors import ConfigError
 
 STAGES = ("backbone", "head", "joint")
-FAMILIES = ("dflash", "eagle", "medusa")
+TRAINED = tuple(name for name, family in FAMILIES.items() if family.trained)
 
 
 @dataclass(kw_only=True)
@@ -34,7 +35,7 @@ class TrainingConfig:
     family: str = knob(
         "drafter family of the backbone: dflash (one block in parallel), eagle (EAGLE-3's layer, "
         "by training-time test), medusa (heads on the final hidden state)",
-        allowed=FAMILIES,
+        allowed=TRAINED,
     )
     head: str = knob("correction head", allowed=HEADS)
     init: str | None = knob(

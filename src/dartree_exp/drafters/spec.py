@@ -42,7 +42,8 @@ class DrafterSpec(Spec):
     folder (with its `head`) without torch; None if `drafter.path` is no such folder. loads: it
     needs a `drafter.path`. heads, lengths: its checkpoints may have a correction head, a length
     head. kinds: the values of `drafter.name`; () if any name is allowed. samples: its drafts can be
-    drawn (tree=sampled).
+    drawn (tree=sampled). trained: what a card calls weights of this family that `training` made;
+    None: they are not trained here.
     """
 
     scores: bool = False
@@ -52,6 +53,7 @@ class DrafterSpec(Spec):
     lengths: bool = False
     kinds: tuple[str, ...] = ()
     samples: bool = True
+    trained: str | None = None
 
     def read_config(self, folder: Any) -> Any:
         """The configuration of a checkpoint folder."""
@@ -68,6 +70,7 @@ FAMILIES = Parts(
         heads=True,
         lengths=True,
         reads=("causal", "block_size"),
+        trained="Block-diffusion backbone (DFlash)",
         meaning="block-diffusion backbone, with or without a correction head",
     ),
     DrafterSpec(
@@ -76,6 +79,7 @@ FAMILIES = Parts(
         config="dartree_exp.drafters.eagle.config:read_eagle3",
         scores=True,
         reads=("num_drafts",),
+        trained="EAGLE-3 drafter",
         meaning="EAGLE-3: one autoregressive layer on three layers of the target",
     ),
     DrafterSpec(
@@ -90,6 +94,7 @@ FAMILIES = Parts(
         name="medusa",
         target="dartree_exp.drafters.medusa.checkpoint:load",
         config="dartree_exp.drafters.medusa.config:read_config",
+        trained="Medusa heads",
         meaning="heads on the target's final hidden state, one for each depth",
     ),
     DrafterSpec(

@@ -148,10 +148,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     card = read_card(args.drafter)
-    found = weights_card(args.drafter)
-    if found["sha256"] != card["weights"]["sha256"]:
-        raise UserError(f"{args.drafter}: {CARD} belongs to other weights than {found['file']}")
-    card["weights"] = found
+    file = weights_file(args.drafter)
+    if sha256_of(args.drafter / file) != card["weights"]["sha256"]:
+        raise UserError(f"{args.drafter}: {CARD} belongs to other weights than {file}")
+    card["weights"] = weights_card(args.drafter)
     if (
         card.pop("summary", None) is not None
     ):  # an older card, whose name is that of the folder it was exported to

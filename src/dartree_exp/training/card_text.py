@@ -4,10 +4,10 @@ record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from dartree_exp.drafters.heads.spec import HEADS
+from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.training.objective import sentences
 from dartree_exp.training.settings import from_json
 
@@ -30,35 +30,11 @@ def title(card: dict[str, Any]) -> str:
         return str(card["name"])
     head = trained_head(card)
     if head is None:
-        return _BACKBONES[family(card)].title
+        return str(FAMILIES[family(card)].trained)
     what = HEADS[head].meaning
     return f"{what[0].upper()}{what[1:]}" + (
         "" if "backbone" in card else " with a block-diffusion backbone (DFlash)"
     )
-
-
-@dataclass(frozen=True)
-class _Backbone:
-    """What a card calls the weights of a family, and the part of it that was trained."""
-
-    title: str
-    said: str
-
-
-_BACKBONES = {
-    "dflash": _Backbone(
-        "Block-diffusion backbone (DFlash)",
-        "`drafter=dflash`. No head was trained: the one in the file corrects nothing.",
-    ),
-    "eagle": _Backbone(
-        "EAGLE-3 drafter",
-        "`drafter=eagle`. The layer reads the captured layers of the target; its vocabulary head "
-        "started as the target's and was trained.",
-    ),
-    "medusa": _Backbone(
-        "Medusa heads", "`drafter=medusa`. The heads share the target's vocabulary head."
-    ),
-}
 
 
 def family(card: dict[str, Any]) -> str:
@@ -76,7 +52,9 @@ def summary(card: dict[str, Any]) -> str:
     """The first paragraph."""
     head = trained_head(card)
     if head is None:
-        text = f"Trained by `dartree_exp.training`; {_BACKBONES[family(card)].said}"
+        text = f"Trained by `dartree_exp.training`; `drafter={family(card)}`."
+        if family(card) == "dflash":
+            text += " No head was trained: the one in the file corrects nothing."
     elif "backbone" in card:
         text = (
             "Trained by `dartree_exp.training` on the frozen backbone of "

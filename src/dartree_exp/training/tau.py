@@ -21,12 +21,7 @@ from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.errors import InputError
 
-METHODS = {
-    "dflash": ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned"),
-    "eagle": ("eagle3",),
-    "medusa": ("medusa",),
-}
-"""Presets that decode with a drafter of each family."""
+METHODS = ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned")
 TEMPERATURES = (0.0, 1.0)
 
 
@@ -62,6 +57,14 @@ def survival(advanced: list[int], depth: int) -> list[float]:
     return [
         round(sum(a > d for a in advanced) / max(1, len(advanced)), 4) for d in range(1, depth + 1)
     ]
+
+
+def presets(family: str) -> Sequence[str]:
+    """Presets of conf/method that decode with an exported drafter of a family."""
+    from dartree_exp.trees.spec import TREES
+
+    published = [entry for tree in TREES.values() for entry in tree.published.items()]
+    return [name for name, settings in published if settings.family == family] or METHODS
 
 
 def head_kind(drafter: Path) -> str:
@@ -183,7 +186,7 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     for temperature in args.temperatures:
         validator = Validator(folder, samples, args.cap, args.threads, args.set, temperature)
-        for method in args.methods or METHODS[family_of(folder)]:
+        for method in args.methods or presets(family_of(folder)):
             row = validator.measure(method)
             rows.append(row)
             print(

@@ -22,7 +22,6 @@ from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import Captured, Vocabulary, load_captured, make_batch
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.drafted import Backbone, own_head, slot_hidden
-from dartree_exp.training.errors import InputError
 from dartree_exp.training.provenance import features_record
 from dartree_exp.training.target import open_target
 
@@ -107,12 +106,7 @@ def validate_exported(
     from dartree_exp.training.exported import load_exported, weights_of
 
     exported = load_exported(drafter, target)
-    taps = tuple(features_record(features)["taps"])
-    if exported.taps not in (None, taps):
-        raise InputError(
-            f"--features {features}: of layers {list(taps)}; the drafter reads "
-            f"{list(exported.taps or ())}"
-        )
+    taps = exported.taps or tuple(features_record(features)["taps"])
     finals = isinstance(exported.backbone, MedusaHeads)
     samples = load_captured(features, 0, taps, finals)
     scale = torch.ones(samples[0].features.shape[1])

@@ -91,12 +91,11 @@ class Step(nn.Module):
         """Losses as means over `totals`, the weights of all processes."""
         model, s = self.model, self.settings
         backbone_trained = s.stage != "head"
-        head = None if s.stage == "backbone" else model.head
         slots, live = drawn.slots, drawn.live
         shape, table = batch.labels.shape[:2], own_head(model.backbone)
         labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
         codes = output = head = None
-        if corrected:
+        if s.stage != "backbone":
             assert isinstance(model.head, AdditiveHead)
             head = model.head
         with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):

@@ -63,7 +63,8 @@ def made(tiny, tmp_path_factory):
 
 
 def settings(head):
-    terms = {"ce": 1.0, "l1": 0.0, "kl": 0.0}
+    terms = {"ce": 1.0, "l1": 0.0, "kl": 0.0, "rkl": 0.0, "length_width": 0}
+    terms |= {"rkl_temperature": 1.0, "rkl_clip": 0.01}
     return SimpleNamespace(stage="head", head=head, gamma=4.0, schedule="linear", **terms)
 
 

@@ -10,6 +10,7 @@ from dartree_exp.training.losses import (
     draft_loss,
     draw_slots,
     inclusion_probabilities,
+    length_labels,
     position_weights,
 )
 
@@ -204,3 +205,76 @@ def test_the_confidence_target_is_one_minus_half_the_distance_to_a_one_hot_targe
     assert torch.equal(
         confidence_loss(best + torch.tensor([0, 0, 9.0, 0, 0]), published, weights, 5.0), least
     )
+
+
+@pytest.mark.parametrize("chunk", [3, 100])
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("clip", [0.3, 100.0])
+@pytest.mark.parametrize("base_share", [1.0, 0.4])
+def test_adaflashs_loss_matches_autograd(base_share, clip, temperature, chunk):
+    """alpha CE(argmax p) + (1 - alpha) sum_i w_i min(T^2 KL(q || p)_i / sum w, clip)."""
+    rng = torch.Generator().manual_seed(0)
+    hidden, head, codes, output, teacher = (
+        torch.randn(n, m, generator=rng) for n, m in [(10, 6), (9, 6), (10, 4), (9, 4), (10, 6)]
+    )
+    labels, weights = torch.randint(0, 9, (10,), generator=rng), torch.rand(10, generator=rng)
+    alpha, total = 0.8, float(weights.sum())
+    result = draft_loss(
+        hidden,
+        head,
+        labels,
+        weights,
+        total,
+        codes=codes,
+        output=output,
+        teacher=teacher,
+        mix=Mix(ce=alpha, rkl=1 - alpha, clip=clip, temperature=temperature),
+        base_share=base_share,
+        hits=True,
+        chunk=chunk,
+    )
+    for tensor in (hidden, codes, output):
+        tensor.requires_grad_(True)
+    wanted = teacher @ head.T
+    log_p = (wanted / temperature).log_softmax(1)
+    cut = []
+
+    def loss(logits):
+        log_q = (logits / temperature).log_softmax(1)
+        kl = temperature**2 * (log_q.exp() * (log_q - log_p)).sum(1) / weights.sum()
+        cut.append(int((kl > clip).sum()))
+        entropy = F.cross_entropy(logits, wanted.argmax(1), reduction="none")
+        return (
+            alpha * (weights * entropy).sum() / weights.sum()
+            + (1 - alpha) * (weights * kl.clamp(max=clip)).sum()
+        )
+
+    base = hidden @ head.T
+    base_loss, final_loss = loss(base), loss(base + codes @ output.T)
+    assert (0 < cut[0] < 10) if clip < 100 else cut == [0, 0]
+    (base_share * base_loss + (1 - base_share) * final_loss).backward()
+    assert result.base == pytest.approx(base_loss.item(), rel=1e-5)
+    assert result.final == pytest.approx(final_loss.item(), rel=1e-5)
+    assert torch.allclose(result.hidden, hidden.grad, atol=1e-5)
+    if base_share < 1:
+        assert torch.allclose(result.codes, codes.grad, atol=1e-5)
+        assert torch.allclose(result.output, output.grad, atol=1e-5)
+    assert torch.equal(result.right, base.argmax(1) == labels)
+
+
+def test_length_labels_count_the_leading_matches():
+    """clamp(accepted + 1, 0, b) / b; a block that is right up to the end of the text says only
+    that it was at least so long.
+    """
+    rows = [
+        ([1, 1, 0, 1], [1, 1, 1, 1], 3 / 4),
+        ([0, 1, 1, 1], [1, 1, 1, 1], 1 / 4),
+        ([1, 1, 1, 1], [1, 1, 1, 1], 4 / 4),
+        ([1, 0, 0, 0], [1, 1, 0, 0], 2 / 4),
+        ([1, 1, 0, 0], [1, 1, 0, 0], None),
+        ([0, 0, 0, 0], [0, 0, 0, 0], None),
+    ]
+    right, inside = (torch.tensor([row[i] for row in rows]).bool() for i in (0, 1))
+    labels, known = length_labels(right, inside)
+    assert known.tolist() == [row[2] is not None for row in rows]
+    assert labels[known].tolist() == [row[2] for row in rows if row[2] is not None]

@@ -52,11 +52,11 @@ MISTAKES = [
     (["tree=pruned"], "tree=pruned: no such key"),
     (
         ["training=heads"],
-        "eagle, head, joint, medusa; did you mean",
+        "eagle, head, joint, medusa, on_policy; did you mean",
     ),
     (
         ["training.head=gruu"],
-        "must be one of gru, markov, markov_gated, markov_rnn, swiglu; did you mean",
+        "must be one of gru, markov, markov_gated, markov_rnn, swiglu, latent; did you mean",
     ),
     (["training.lr=nan"], "training.lr=nan: must be a number > 0"),
     (["training.ema=2"], "training.ema=2.0: must be a number >= 0 and <= 1"),

@@ -17,7 +17,8 @@ from dartree_exp.drafters.heads.spec import HEADS, PRIORS
 from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.errors import ConfigError
 
-STAGES = ("backbone", "head", "joint")
+ON_POLICY = "on_policy"
+STAGES = ("backbone", "head", "joint", ON_POLICY)
 TRAINED = tuple(name for name, family in FAMILIES.items() if family.trained)
 
 
@@ -29,7 +30,8 @@ class TrainingConfig:
 
     stage: str = knob(
         "part to train: backbone (DFlash), head (on the frozen backbone of init), joint (both, "
-        "with Domino's curriculum)",
+        "with Domino's curriculum), on_policy (the backbone of init and its length head, on text "
+        "drafted with it: AdaFlash)",
         allowed=STAGES,
     )
     family: str = knob(
@@ -64,6 +66,16 @@ class TrainingConfig:
     ce: float = knob("weight of the cross-entropy with the text", low=0.0)
     l1: float = knob("weight of the L1 distance to the target's distribution (DSpark)", low=0.0)
     kl: float = knob("weight of KL(target, drafter), the forward KL (JetSpec)", low=0.0)
+    rkl: float = knob(
+        "weight of the clipped KL(drafter, target), the reverse KL; the cross-entropy is then with "
+        "the target's likeliest id (AdaFlash)",
+        low=0.0,
+    )
+    rkl_clip: float = knob(
+        "largest reverse KL of a slot, after division by the sum of all weights of the step",
+        above=0.0,
+    )
+    rkl_temperature: float = knob("temperature of both laws of the reverse KL", above=0.0)
     gamma: float = knob("slot k of a block weighs exp(-k / gamma)", above=0.0)
     loss_slots: int = knob("slots drawn per block for the loss, in proportion to weight", low=1)
     vocab: int | None = knob(
@@ -79,6 +91,18 @@ class TrainingConfig:
         "what the prior of a latent mixture reads: the hidden state of the first drafting slot, or "
         "the root's embedding",
         allowed=PRIORS,
+    )
+    length_width: int = knob("inner width of the length head; 0: no such head", low=0)
+    length_loss: str = knob(
+        "error of the predicted length that is minimised: mse, mae", allowed=("mse", "mae")
+    )
+    length_lr: float = knob("peak learning rate of the length head", above=0.0)
+    prefit_steps: int = knob("first steps, which train the length head alone", low=0)
+    buffer: int = knob("on_policy: answers drafted before each phase of steps", low=1)
+    passes: int = knob("on_policy: how often a phase visits every answer", low=1)
+    cap: int = knob("on_policy: new tokens per prompt", low=8)
+    draw_temperature: float = knob(
+        "on_policy: temperature of the target that answers; 0: its likeliest tokens", low=0.0
     )
     pure_prefix: int = knob("first depths that the GRU head leaves alone", low=0)
     samples: int = knob("sequences per step, shared by the processes", low=1)
@@ -141,8 +165,11 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
         yield f"training.short_block={s.short_block}: must be at most training.block={s.block}"
     if s.pure_prefix >= s.block:
         yield f"training.pure_prefix={s.pure_prefix}: must be less than training.block={s.block}"
-    if not s.ce + s.l1 + s.kl:
-        yield "training.ce=0, training.l1=0, training.kl=0: at least one must be above 0"
+    if not s.ce + s.l1 + s.kl + s.rkl:
+        yield (
+            "training.ce=0, training.l1=0, training.kl=0, training.rkl=0: at least one must be "
+            "above 0"
+        )
     if s.family != "dflash" and s.stage != "backbone":
         yield (
             f"training.family={s.family}, training.stage={s.stage}: correction heads are trained "
@@ -155,15 +182,28 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
             f"training.family=medusa, training.vocab={s.vocab}: Medusa's heads draft over the "
             "whole vocabulary; must be null"
         )
+    yield from _length_conflicts(s)
     if s.stage == "head" and s.init is None:
         yield (
             "training.init=null: a head is trained on a backbone; give the run folder of its "
             "training, or an exported drafter"
         )
+    if s.stage == ON_POLICY and s.init is None:
+        yield (
+            "training.init=null: on-policy distillation starts from a drafter; give an exported "
+            "one, or the run folder of its training"
+        )
+    if s.stage == ON_POLICY and config.features is not None:
+        yield (
+            f"features={config.features}: training.stage={ON_POLICY} reads the features of its own "
+            "rounds; leave it null"
+        )
     wanted = {
         "data": "the text that the target generated (training.generate)",
         "features": "the folder that training.capture wrote",
     }
+    if s.stage == ON_POLICY:
+        del wanted["features"]
     for key, what in wanted.items():
         path = getattr(config, key)
         if path is None:
@@ -174,9 +214,29 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
         yield f"training.init={s.init}: no such folder"
 
 
+def _length_conflicts(s: TrainingConfig) -> Iterator[str]:
+    if not s.length_width:
+        if s.prefit_steps:
+            yield (
+                f"training.prefit_steps={s.prefit_steps}: there is no length head to fit; set "
+                "training.length_width"
+            )
+        return
+    if s.stage != ON_POLICY:
+        yield (
+            f"training.length_width={s.length_width}: only training={ON_POLICY} trains a length "
+            "head; set it to 0"
+        )
+    if s.loss_slots < s.block or s.short_until:
+        yield (
+            f"training.loss_slots={s.loss_slots}, training.short_until={s.short_until}: a length "
+            f"head needs every slot of whole blocks; use {s.block} and 0"
+        )
+
+
 def needs_finals(s: TrainingConfig) -> bool:
     """Whether the target's final hidden states are read: by the objective, or by the drafter."""
-    return s.l1 > 0 or s.kl > 0 or s.family == "medusa"
+    return s.l1 > 0 or s.kl > 0 or s.rkl > 0 or s.family == "medusa"
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:

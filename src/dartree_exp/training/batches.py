@@ -22,7 +22,8 @@ MIN_OUTPUT = 8  # tokens; shorter outputs have hardly an anchor with labels
 @dataclass(frozen=True)
 class Captured:
     """One sample: ids int64 [L], its prompt length, features bfloat16 [L, n * H]; finals bfloat16
-    [L, H], the target's final-normed hidden states, if they were asked for.
+    [L, H], the target's final-normed hidden states, if they were asked for. roots: int64 [n], the
+    positions at which a drafter began its rounds; None if the text was not drafted.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Captured:
     prompt: int
     features: Tensor
     finals: Tensor | None = None
+    roots: Tensor | None = None
 
 
 class FeatureStore:
@@ -199,8 +201,10 @@ class Vocabulary:
 
 def random_anchors(sample: Captured, count: int, rng: torch.Generator) -> Tensor:
     """int64 [<= count], ascending distinct positions from the first output token on, each with a
-    label behind it.
+    label behind it; of a drafted text those at which rounds began.
     """
+    if sample.roots is not None:
+        return sample.roots[torch.randperm(len(sample.roots), generator=rng)[:count].sort().values]
     places = len(sample.ids) - 1 - sample.prompt
     return sample.prompt + torch.randperm(places, generator=rng)[:count].sort().values
 

@@ -24,7 +24,7 @@ from dartree_exp.training.card_text import render
 from dartree_exp.training.command import Parser, output, run
 from dartree_exp.training.corpus import load_samples, split_holdout
 from dartree_exp.training.objective import objective_of
-from dartree_exp.training.settings import from_json
+from dartree_exp.training.settings import corrects, from_json
 from dartree_exp.training.state import require_state
 
 CARD = "card.json"
@@ -40,7 +40,7 @@ def stages(run: Path) -> list[dict[str, Any]]:
     `notes.txt`, if it has one.
     """
     if (run / CARD).exists():  # exported: a run took its backbone
-        return [s for s in read_card(run)["stages"] if s["stage"] == "backbone"]
+        return [s for s in read_card(run)["stages"] if not corrects(s["stage"])]
     meta = require_state(run)[1]
     curve = list(iter_lines(run / CURVE))
     if not curve:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dartree_exp.config.training import ON_POLICY
 from dartree_exp.drafters.heads.spec import HEADS
 from dartree_exp.drafters.spec import FAMILIES
 from dartree_exp.training.objective import sentences
-from dartree_exp.training.settings import from_json
+from dartree_exp.training.settings import corrects, from_json
 
 
 def render(card: dict[str, Any]) -> str:
@@ -45,13 +46,18 @@ def family(card: dict[str, Any]) -> str:
 def trained_head(card: dict[str, Any]) -> str | None:
     """The kind of the correction head; None where no stage trained one."""
     last = card["stages"][-1]
-    return None if last["stage"] == "backbone" else from_json(last["settings"])[0].head
+    return from_json(last["settings"])[0].head if corrects(last["stage"]) else None
 
 
 def summary(card: dict[str, Any]) -> str:
     """The first paragraph."""
     head = trained_head(card)
-    if head is None:
+    if card["stages"][-1]["stage"] == ON_POLICY:
+        text = (
+            "Trained by `dartree_exp.training` on answers drafted with it; `drafter=adaflash`, or "
+            "`drafter=dflash` without its length head."
+        )
+    elif head is None:
         text = f"Trained by `dartree_exp.training`; `drafter={family(card)}`."
         if family(card) == "dflash":
             text += " No head was trained: the one in the file corrects nothing."
@@ -179,7 +185,7 @@ def _accuracy(measured: dict[str, Any]) -> list[str]:
 
 def _stage(stage: dict[str, Any]) -> list[str]:
     s, rows = stage["settings"], stage["curve"]
-    head = None if stage["stage"] == "backbone" else from_json(s)[0].head
+    head = from_json(s)[0].head if corrects(stage["stage"]) else None
     short = (
         f" (the first {100 * s['short_until']:.0f} % of the run: {s['short_block']})"
         if s["short_until"]
@@ -201,6 +207,8 @@ def _stage(stage: dict[str, Any]) -> list[str]:
     ]
     if stage["notes"]:
         lines += [stage["notes"], ""]
+    if stage["stage"] == ON_POLICY:
+        return [*lines, *_phases(rows), ""]
     if not all("coverage" in row for row in rows):
         lines += [
             "Accuracy in this curve counts only labels inside the drafting vocabulary: the rule of "
@@ -219,6 +227,17 @@ def _stage(stage: dict[str, Any]) -> list[str]:
         cells += [row["accuracy"][0], row["accuracy"][slot], row["chain"]]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return [*lines, ""]
+
+
+def _phases(rows: list[dict[str, Any]]) -> list[str]:
+    """The curve of a training on drafted answers."""
+    lines = ["| step | seconds | phase | tau of its answers | variance over domains |"]
+    lines.append("|---|---|---|---|---|")
+    for row in rows:
+        cells = [row["step"], round(row["seconds"]), row["phase"]]
+        cells += [row.get("tau", "-"), row.get("tau_variance", "-")]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
 
 
 def _validation(v: dict[str, Any]) -> list[str]:

@@ -92,10 +92,16 @@ def _write(
             config = replace(trained.config, base_model_name_or_path=target.name)
             save_heads(out, trained, config, dtype=half)
         return None
-    assert model.head is not None
-    head = full_head(model.head, ids, target.vocab_size)
+    head = None if model.head is None else full_head(model.head, ids, target.vocab_size)
     if shared is None:
-        save_drafter(out, trained, head, ids, confidence=model.confidence, dtype=half)
+        save_drafter(
+            *(out, trained, head, ids),
+            confidence=model.confidence,
+            length=model.length,
+            dtype=half,
+        )
+    elif head is None:
+        raise InputError(f"--backbone {shared}: the run trained a backbone, not a head on one")
     else:
         _same_backbone(trained, ids, shared)
         save_head(out, shared, head, model.confidence, dtype=half)

@@ -7,14 +7,16 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from dartree_exp.config.training import TrainingConfig
+from dartree_exp.config.training import ON_POLICY, TrainingConfig
 from dartree_exp.drafters.dflash.config import DFlashConfig
+from dartree_exp.drafters.dflash.contents import make_length
 from dartree_exp.drafters.dflash.model import DFlashBackbone, DFlashLayer
 from dartree_exp.drafters.eagle.config import EAGLE3, EagleConfig
 from dartree_exp.drafters.eagle.model import EagleModel
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence, make_confidence
 from dartree_exp.drafters.heads.config import fresh
 from dartree_exp.drafters.heads.head import Head, make_head
+from dartree_exp.drafters.heads.length import LengthHead
 from dartree_exp.drafters.medusa.config import MedusaConfig
 from dartree_exp.drafters.medusa.model import MedusaHeads
 from dartree_exp.engines.batched import layer_shape
@@ -42,11 +44,12 @@ class DraftModel(nn.Module):
         feature_scale: Tensor,
         head: Head | None = None,
         confidence: ConfidenceHead | None = None,
+        length: LengthHead | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = head
-        self.confidence = confidence
+        self.confidence, self.length = confidence, length
         self.register_buffer("feature_scale", feature_scale)
 
     def folded_backbone(self) -> dict[str, Tensor]:
@@ -101,18 +104,19 @@ def build_model(
         mask_token_id=settings.mask_token_id,
         target_layer_ids=taps,
         shift_label=True,
-        head=fresh(settings.head, settings),
+        head=None if settings.stage == ON_POLICY else fresh(settings.head, settings),
         draft_vocab_size=settings.vocab,
         causal=settings.causal,
+        length_width=settings.length_width or None,
     )
     head = make_head(dflash.head, dflash.hidden_size, dflash.vocab_size, settings.vocab)
-    assert head is not None
     backbone = DFlashBackbone(dflash)
     confidence = make_confidence(dflash.head, dflash.hidden_size)
     bind_confidence(confidence, head)
     _fill(backbone)
-    head.init_training()
-    return DraftModel(backbone, feature_scale, head, confidence)
+    if head is not None:
+        head.init_training()
+    return DraftModel(backbone, feature_scale, head, confidence, make_length(dflash))
 
 
 def _fill(backbone: DFlashBackbone | EagleModel) -> None:
@@ -148,5 +152,6 @@ def trained_parameters(model: DraftModel, stage: str) -> list[nn.Parameter]:
         "backbone": [model.backbone],
         "head": heads,
         "joint": [model.backbone, *heads],
+        ON_POLICY: [model.backbone, *([] if model.length is None else [model.length])],
     }
     return [p for module in parts[stage] for p in module.parameters()]

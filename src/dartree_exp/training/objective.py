@@ -8,10 +8,16 @@ from typing import Any
 
 from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.heads.spec import HEADS
+from dartree_exp.training.settings import corrects
 
 BASE, CORRECTED = "cross-entropy of the base logits", "cross-entropy of the corrected logits"
 L1 = "L1 distance to the target's distribution"
 KL = "KL divergence of the {logits} logits from the target's distribution"
+REVERSE_KL = (
+    "reverse KL divergence of the {logits} logits at temperature {temperature:g}, at most {clip:g} "
+    "a slot after division by the sum of weights"
+)
+LENGTH = {"mse": "squared error of the length head", "mae": "absolute error of the length head"}
 CONFIDENCE = "binary cross-entropy of the confidence head"
 DSPARK = {
     "terms": [
@@ -35,8 +41,8 @@ def objective_of(settings: TrainingConfig) -> dict[str, Any]:
         share = f"from 1 to 0 over {100 * settings.base_decay:g} % of the run"
         shares = [("base", BASE, share), ("corrected", CORRECTED, "the rest")]
     else:
-        backbone = settings.stage == "backbone"
-        shares = [("base", BASE, "") if backbone else ("corrected", CORRECTED, "")]
+        head = corrects(settings.stage)
+        shares = [("corrected", CORRECTED, "") if head else ("base", BASE, "")]
     terms = [
         {"loss": loss, "weight": share if share and weight == 1 else f"{weight:g} {share}".strip()}
         for logits, entropy, share in shares
@@ -44,10 +50,18 @@ def objective_of(settings: TrainingConfig) -> dict[str, Any]:
             (entropy, settings.ce),
             (L1, settings.l1),
             (KL.format(logits=logits), settings.kl),
+            (
+                REVERSE_KL.format(
+                    logits=logits, temperature=settings.rkl_temperature, clip=settings.rkl_clip
+                ),
+                settings.rkl,
+            ),
         )
         if weight
     ]
-    if settings.stage != "backbone" and HEADS[settings.head].confident:
+    if settings.length_width:
+        terms.append({"loss": LENGTH[settings.length_loss], "weight": "1"})
+    if corrects(settings.stage) and HEADS[settings.head].confident:
         terms.append({"loss": CONFIDENCE, "weight": "1"})
     return {"terms": terms, "gamma": settings.gamma, "schedule": settings.schedule}
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dartree_exp.config.identity import hash_of
 from dartree_exp.config.load import to_yaml
-from dartree_exp.config.training import TrainConfig, identity
+from dartree_exp.config.training import ON_POLICY, TrainConfig, identity
 from dartree_exp.console.progress_line import ProgressLine
 from dartree_exp.console.terminate import deferred
 from dartree_exp.models.registry import cpu_has_bf16
@@ -26,7 +26,9 @@ from dartree_exp.records.reader import Run, is_run_folder
 from dartree_exp.trackers import start_tracker
 from dartree_exp.trackers.tracker import RunInfo, Tracker
 from dartree_exp.training.corpus import frequent_ids, load_samples, split_holdout
+from dartree_exp.training.on_policy import OnPolicyTrainer
 from dartree_exp.training.provenance import features_record, file_record, refuse_changes
+from dartree_exp.training.settings import corrects
 from dartree_exp.training.target import load
 from dartree_exp.training.team import Team
 from dartree_exp.training.trainer import Trainer
@@ -82,6 +84,17 @@ def _opened(config: TrainConfig, path: Path) -> RunFolder:
 
 def _session(config: TrainConfig, path: Path, folder: RunFolder | None, team: Team) -> None:
     """Train to the end in this process. folder: None in all processes but the first."""
+    trainer = _trainer(config, path, team)
+    with ExitStack() as stack:
+        log = None if folder is None else stack.enter_context(_Log(config, folder, trainer))
+        _loop(config, trainer, team, log)
+    if folder is not None:
+        folder.done()
+
+
+def _trainer(config: TrainConfig, path: Path, team: Team) -> Trainer:
+    if config.training.stage == ON_POLICY:
+        return OnPolicyTrainer.begin(config, path, team)
     data, features = (Path(text or "").expanduser() for text in (config.data, config.features))
     record = features_record(features)
     target = load(config.model, config.threads)
@@ -91,12 +104,7 @@ def _session(config: TrainConfig, path: Path, folder: RunFolder | None, team: Te
     samples, _ = split_holdout(load_samples(data), record["holdout"], record["seed"])
     count = config.training.vocab
     ids = list(range(target.vocab_size)) if count is None else frequent_ids(samples, count)
-    trainer = Trainer(config, target, path, record, ids, team)
-    with ExitStack() as stack:
-        log = None if folder is None else stack.enter_context(_Log(config, folder, trainer))
-        _loop(config, trainer, team, log)
-    if folder is not None:
-        folder.done()
+    return Trainer(config, target, path, record, ids, team)
 
 
 def _loop(config: TrainConfig, trainer: Trainer, team: Team, log: _Log | None) -> None:
@@ -105,6 +113,7 @@ def _loop(config: TrainConfig, trainer: Trainer, team: Team, log: _Log | None) -
     asked: KeyboardInterrupt | None = None
     with deferred([SIGINT]) as stop_if_asked:
         while trainer.progress() < 1:
+            before = trainer.number
             trainer.step()
             try:
                 stop_if_asked()
@@ -120,7 +129,8 @@ def _loop(config: TrainConfig, trainer: Trainer, team: Team, log: _Log | None) -
                 continue
             log.stepped()
             ended = trainer.progress() >= 1
-            if trainer.number % config.training.validate_every == 0 or ended:
+            due = trainer.number > before and not trainer.number % config.training.validate_every
+            if due or ended:
                 log.validated()
             if ended or stop or now - last_save > config.training.save_every:
                 trainer.save()
@@ -140,7 +150,7 @@ class _Log(ProgressLine):
             s.steps if s.steps is not None else max(1, int(60 * (s.minutes or 0))),
             Console(),
             self._units(),
-            f"{s.family} {s.stage}" if s.stage == "backbone" else f"{s.stage} {s.head}",
+            f"{s.stage} {s.head}" if corrects(s.stage) else f"{s.family} {s.stage}",
             unit="step" if self._of_steps else "second",
         )
 
@@ -182,7 +192,7 @@ class _Log(ProgressLine):
 
     def status(self) -> str:
         running = "  ".join(f"{key} {x:.3f}" for key, x in self._trainer.running.items() if x)
-        samples = len(self._trainer.store.samples)
+        samples = self._trainer.seen()["samples"]
         step = "" if self._of_steps else f"step {self._trainer.number}  "
         return f"{step}{running}  {samples} samples  {super().status()}"
 
@@ -195,10 +205,7 @@ class _Log(ProgressLine):
         row = self._trainer.validate()
         append_lines(self._folder.path / CURVE, encode_lines([row]))
         self._mirror(row)
-        self.say(
-            f"held out at step {row['step']}: {row['chain']} tokens per round of a linear draft, "
-            f"accuracy {row['accuracy'][:6]}"
-        )
+        self.say(self._trainer.said(row))
 
     def _mirror(self, row: dict[str, Any]) -> None:
         self._row = row

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from dartree_exp.config.training import TrainingConfig
+from dartree_exp.config.training import ON_POLICY, TrainingConfig
 from dartree_exp.drafters.heads.config import fresh
 from dartree_exp.training.errors import InputError, first_line
 
@@ -24,6 +24,17 @@ _BEFORE = {
     "ce": 1.0,
     "l1": 0.0,
     "kl": 0.0,
+    "rkl": 0.0,
+    "rkl_clip": 0.01,
+    "rkl_temperature": 1.0,
+    "length_width": 0,
+    "length_loss": "mse",
+    "length_lr": 0.0002,
+    "prefit_steps": 0,
+    "buffer": 128,
+    "passes": 2,
+    "cap": 192,
+    "draw_temperature": 0.0,
     "schedule": "linear",
     "confidence_gradient": "head",
 }
@@ -35,20 +46,25 @@ def block_at(s: TrainingConfig, progress: float) -> int:
     return s.short_block if progress < s.short_until else s.block
 
 
-def lr_at(s: TrainingConfig, progress: float, step: int) -> float:
+def lr_at(s: TrainingConfig, progress: float, step: int, peak: float) -> float:
     """Linear warm-up over steps, times linear or cosine decay to zero over the progress in 0..1."""
     left = max(0.0, 1.0 - progress)
     decay = left if s.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
-    return s.lr * min(1.0, (step + 1) / s.warmup_steps) * decay
+    return peak * min(1.0, (step + 1) / s.warmup_steps) * decay
 
 
 def base_share(s: TrainingConfig, progress: float) -> float:
-    """Weight of the base loss: 1 for the backbone, 0 for the head, from 1 linearly to 0 when
+    """Weight of the base loss: 1 for a backbone alone, 0 for the head, from 1 linearly to 0 when
     trained jointly.
     """
     if s.stage != "joint":
-        return float(s.stage == "backbone")
+        return float(not corrects(s.stage))
     return max(0.0, 1.0 - progress / s.base_decay) if s.base_decay > 0 else 0.0
+
+
+def corrects(stage: str) -> bool:
+    """Whether a stage trains a correction head."""
+    return stage not in ("backbone", ON_POLICY)
 
 
 def first_slot(s: TrainingConfig) -> int:

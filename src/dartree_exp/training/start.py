@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from dartree_exp.config.training import TrainingConfig
-from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
+from dartree_exp.drafters.dflash.checkpoint import Checkpoint, read_checkpoint
 from dartree_exp.drafters.heads.config import CheckpointError
 from dartree_exp.training.errors import InputError
-from dartree_exp.training.settings import from_json
+from dartree_exp.training.settings import corrects, from_json
 from dartree_exp.training.state import load_state
 
-BACKBONE = "backbone."
+BACKBONE, LENGTH = "backbone.", "length."
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,29 @@ class Start:
         return {**self.weights, name: self.weights[name] / scale}
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a drafter at `training.init` was made with. ids: int64 [Vd], its drafting vocabulary."""
+
+    ids: Tensor
+    taps: tuple[int, ...]
+    layers: int
+    block: int
+    anchor_first: bool = True
+
+
+def read_given(init: Path) -> Given:
+    """Raises UserError for a folder that is neither a run nor an exported drafter."""
+    saved = load_state(init)
+    if saved is not None:
+        s, taps = from_json(saved[1]["settings"])
+        return Given(saved[0]["vocabulary"]["ids"], taps, s.layers, s.block)
+    stored = _exported(init)
+    c = stored.config
+    ids = torch.arange(c.vocab_size) if stored.vocab_ids is None else stored.vocab_ids
+    return Given(ids, c.target_layer_ids, c.num_hidden_layers, c.block_size, c.shift_label)
+
+
 def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor) -> Start:
     """The weights that a training with these settings, drafting over `ids` int64 [Vd], takes from
     `init`: the backbone, and from a run that trained the same kind of head also that head.
@@ -59,28 +82,26 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
             )
         weights = {**tensors["model"], **tensors["ema"]}
         scale, mask, causal = weights.pop("feature_scale"), old.mask_token_id, old.causal
-        with_head = "backbone" not in (old.stage, s.stage) and old.head == s.head
+        with_head = corrects(old.stage) and corrects(s.stage) and old.head == s.head
         if with_head and not torch.equal(tensors["vocabulary"]["ids"], ids):
             raise InputError(
                 f"training.init={init}: its head drafts over other ids than data and "
                 "training.vocab give"
             )
         if not with_head:
-            weights = {key: value for key, value in weights.items() if key.startswith(BACKBONE)}
+            kept = (BACKBONE, LENGTH) if old.length_width == s.length_width else (BACKBONE,)
+            weights = {key: value for key, value in weights.items() if key.startswith(kept)}
     else:
         if s.family != "dflash":
             raise InputError(
                 f"training.init={init}: not a run with a checkpoint; with "
                 f"training.family={s.family} a training starts from a run only"
             )
-        try:
-            stored = read_checkpoint(init, use_head=False, dtype=torch.float32)
-        except CheckpointError as error:
-            raise InputError(
-                f"training.init={init}: neither a run with a checkpoint nor an exported drafter "
-                f"({error})"
-            ) from error
+        stored = _exported(init)
         weights = {BACKBONE + name: value for name, value in stored.backbone.state_dict().items()}
+        if stored.length is not None and stored.length.width == s.length_width:
+            head = stored.length.state_dict()
+            weights |= {LENGTH + name: value for name, value in head.items()}
         read, mask, scale = stored.config.target_layer_ids, stored.config.mask_token_id, None
         causal = stored.config.causal
     start = Start(weights, scale)
@@ -97,3 +118,14 @@ def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor
         if there != here:
             raise InputError(f"training.init={init}: its backbone has {what} = {there}, not {here}")
     return start
+
+
+def _exported(init: Path) -> Checkpoint:
+    """The backbone of an exported drafter, and its length head, in float32. Raises InputError."""
+    try:
+        return read_checkpoint(init, use_head=False, dtype=torch.float32)
+    except CheckpointError as error:
+        raise InputError(
+            f"training.init={init}: neither a run with a checkpoint nor an exported drafter "
+            f"({error})"
+        ) from error

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dartree_exp.config.training import TrainingConfig
@@ -21,10 +22,11 @@ from dartree_exp.training.losses import (
     draft_loss,
     draw_slots,
     inclusion_probabilities,
+    length_labels,
     position_weights,
 )
 from dartree_exp.training.model import DraftModel
-from dartree_exp.training.settings import base_share, first_slot
+from dartree_exp.training.settings import base_share, corrects, first_slot
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def draw(batch: Batch, s: TrainingConfig, generators: Sequence[torch.Generator])
 
 @dataclass(frozen=True)
 class StepLoss:
-    """Losses of one step, and what their gradients come from. confidence: 0 without such a head.
+    """Losses of one step, and what their gradients come from. confidence, length: 0 without such a
+    head.
 
     tensors: what the gradients of the chunked loss belong to; autograd continues from them. None: a
     scalar.
@@ -71,11 +74,13 @@ class StepLoss:
     base: float
     final: float
     confidence: float
+    length: float
     tensors: list[Tensor]
     gradients: list[Tensor | None]
 
     def backward(self) -> None:
-        torch.autograd.backward(self.tensors, self.gradients)
+        if self.tensors:
+            torch.autograd.backward(self.tensors, self.gradients)
 
 
 class Step(nn.Module):
@@ -86,16 +91,23 @@ class Step(nn.Module):
         self.model, self.settings, self.vocabulary = model, settings, vocabulary
 
     def forward(
-        self, batch: Batch, drawn: Drawn, totals: Sequence[float], progress: float
+        self,
+        batch: Batch,
+        drawn: Drawn,
+        totals: Sequence[float],
+        progress: float,
+        length_only: bool = False,
     ) -> StepLoss:
-        """Losses as means over `totals`, the weights of all processes."""
+        """Losses as means over `totals`, the weights of all processes. length_only: the gradients
+        are those of the length head.
+        """
         model, s = self.model, self.settings
-        backbone_trained = s.stage != "head"
+        backbone_trained = s.stage != "head" and not length_only
         slots, live = drawn.slots, drawn.live
         shape, table = batch.labels.shape[:2], own_head(model.backbone)
         labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
         codes = output = head = None
-        if s.stage != "backbone":
+        if corrects(s.stage):
             assert isinstance(model.head, AdditiveHead)
             head = model.head
         with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
@@ -121,12 +133,21 @@ class Step(nn.Module):
                 output=None if output is None else output.detach(),
                 teacher=None if batch.finals is None else batch.finals.behind(slots)[live],
                 teacher_head=self.vocabulary.head,
-                mix=Mix(s.ce, s.l1, s.kl),
+                mix=Mix(s.ce, s.l1, s.kl, s.rkl, s.rkl_clip, s.rkl_temperature),
                 base_share=base_share(s, progress),
                 hidden_gradient=backbone_trained,
                 output_gradient=output is not None and output.requires_grad,
                 head_gradient=table is not None and table.requires_grad,
+                hits=model.length is not None,
             )
+            misjudged = None
+            if model.length is not None and result.right is not None:
+                right = torch.zeros(slots.numel(), dtype=torch.bool)
+                right = right.index_copy(0, live, result.right).view_as(slots)
+                wanted, known = length_labels(right, drawn.inside.view_as(slots))
+                share = model.length(hidden.detach().view(*slots.shape, -1)[known])
+                error = F.mse_loss if s.length_loss == "mse" else F.l1_loss
+                misjudged = error(share.float(), wanted[known]) if known.any() else None
             doubt = None
             if head is not None and model.confidence is not None:
                 inside = drawn.inside
@@ -143,6 +164,7 @@ class Step(nn.Module):
                 (output, result.output),
                 (table, result.head),
                 (doubt, None),
+                (misjudged, None),
             )
             if tensor is not None and tensor.requires_grad
         ]
@@ -150,6 +172,7 @@ class Step(nn.Module):
             result.base,
             result.final,
             0.0 if doubt is None else float(doubt.detach()),
+            0.0 if misjudged is None else float(misjudged.detach()),
             [tensor for tensor, _ in found],
             [gradient for _, gradient in found],
         )

@@ -26,14 +26,17 @@ def open_target(given: str | None, threads: int = 1) -> Target:
     return load(model, threads)
 
 
-def load(model: ModelConfig, threads: int) -> Target:
-    """The target that the group `model` names. Raises UserError."""
+def load(model: ModelConfig, threads: int, decodes: bool = False) -> Target:
+    """The target that the group `model` names, on the CPU. decodes: with the engine and dtype of a
+    run, not to read batches of sequences. Raises UserError.
+    """
     from dartree_exp.config import compose
     from dartree_exp.models.registry import load_target
 
-    fixed = ["engine.device=cpu", "engine.dtype=fp32", "engine.attention=library"]
-    fixed.append("engine=eager")  # batches of sequences are read by the library's modules
-    return load_target(model, compose([*fixed, f"engine.threads={threads}"]).engine)
+    settings = ["engine.device=cpu", f"engine.threads={threads}"]
+    if not decodes:  # batches of sequences are read by the library's modules
+        settings += ["engine=eager", "engine.dtype=fp32", "engine.attention=library"]
+    return load_target(model, compose(settings).engine)
 
 
 def check_samples(samples: list[Sample], target: Target, text: Path) -> None:

@@ -89,7 +89,9 @@ def may_be_best(run: Run) -> bool:
 
 
 def round_times(runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]]) -> list[Cell]:
-    """Milliseconds per round of each run; with ranks if all are from one machine."""
+    """Milliseconds per round of each run; with ranks if plain decoding was not timed beside each
+    and all are from one machine.
+    """
     times = [estimate(chosen, "ms_per_round") for chosen in samples]
     cells = [
         timed(run, interval("ms_per_round", time.to_dict()))
@@ -100,7 +102,8 @@ def round_times(runs: Sequence[Run], samples: Sequence[Sequence[SampleRecord]]) 
         for i, time in enumerate(times)
         if time.value is not None and may_be_best(runs[i])
     }
-    if _unlike(runs) or len(values) < 2:
+    shared = any(shared_baseline(run) for run in runs)
+    if not shared or _unlike(runs) or len(values) < 2:
         return cells
     for rank, index in enumerate(sorted(values, key=values.__getitem__), start=1):
         shown = lines(cells[index], f"rank {rank}")

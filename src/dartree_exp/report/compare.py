@@ -27,9 +27,10 @@ from dartree_exp.report.overview import by_category, overview
 from dartree_exp.report.table import Cell, Table, interval
 from dartree_exp.report.tables import also, method_of
 
-HEADERS = ("run", "n", "tau macro", "Δ tau", "tau ratio", "speedup", "lossless", "also")
+HEADERS = (
+    "run", "n", "tau macro", "Δ tau", "tau ratio", "ms per round", "speedup", "lossless", "also",
+)  # fmt: skip
 _TAU, _SPEEDUP = HEADERS.index("tau macro"), HEADERS.index("speedup")
-ROUND = "ms per round"
 
 
 def comparison(
@@ -103,20 +104,18 @@ def _overall(group: Group, base: int | None) -> Table:
         if base is None
         else f"against {group.names[base]}, paired by prompt"
     )
-    shared = any(caveats.shared_baseline(run) for run in group.runs)
     notes = [
         *caveats.of_all(group.runs, group.names),
         *_warnings(group, mismatched),
         *footer.stamp(group.runs),
         f"Δ tau and tau ratio: {against}",
         *claims.notes(group.runs),
-        *footer.definitions("tau_macro", "speedup", *["ms_per_round"] * shared),
+        *footer.definitions("tau_macro", "ms_per_round", "speedup"),
     ]
-    headers = [*HEADERS[:_SPEEDUP], *[ROUND] * shared, *HEADERS[_SPEEDUP:]]
     rows = _rows(group, base, "all")
     return Table(
         title("comparison", group),
-        headers,
+        HEADERS,
         rows,
         notes,
         frozenset(),
@@ -125,9 +124,7 @@ def _overall(group: Group, base: int | None) -> Table:
 
 
 def _rows(group: Group, base: int | None, category: str) -> list[list[Cell]]:
-    """A row per run. Milliseconds per round have a column if plain decoding was timed separately;
-    else they are only in the CSV.
-    """
+    """A row per run."""
     samples = [of_category(run.samples, category) for run in group.runs]
     reference = [] if base is None else samples[base]
     measure = [] if base is None else [group.runs[base]]
@@ -139,17 +136,20 @@ def _rows(group: Group, base: int | None, category: str) -> list[list[Cell]]:
             None if i == base else reference,
             category,
             claims.comparable([run, *measure], "speedup"),
+            time,
         )
-        for i, (name, run, rows) in enumerate(zip(group.names, group.runs, samples, strict=True))
+        for i, (name, run, rows, time) in enumerate(
+            zip(
+                group.names,
+                group.runs,
+                samples,
+                claims.round_times(group.runs, samples),
+                strict=True,
+            )
+        )
     ]
     claims.mark_best(rows, _TAU, group.runs, samples, "tau_macro")
     claims.mark_best(rows, _SPEEDUP, group.runs, samples, "speedup")
-    shared = any(caveats.shared_baseline(run) for run in group.runs)
-    for row, time in zip(rows, claims.round_times(group.runs, samples), strict=True):
-        if shared:
-            row.insert(_SPEEDUP, time)
-        else:
-            row[_SPEEDUP] = replace(row[_SPEEDUP], values={**row[_SPEEDUP].values, **time.values})
     return rows
 
 
@@ -160,6 +160,7 @@ def _row(
     reference: Sequence[SampleRecord] | None,
     category: str,
     fair: bool,
+    round_time: Cell,
 ) -> list[Cell]:
     numbers = counts(samples)
     speedup = interval("speedup", estimate(samples, "speedup").to_dict(), "×")
@@ -174,6 +175,7 @@ def _row(
         interval("tau_macro", estimate(samples, "tau_macro").to_dict()),
         paired_cell("tau_difference", samples, reference, "tau_macro", as_ratio=False),
         paired_cell("tau_ratio", samples, reference, "tau_macro", as_ratio=True),
+        round_time,
         caveats.timed(
             run, replace(speedup, values={**speedup.values, **speedup_ratio.values, **micro.values})
         ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dartree_exp.budgets.chances import EdgeCalibration
+from dartree_exp.budgets.chances import RAW, EdgeCalibration
 from dartree_exp.budgets.cost import CostCurve
 from dartree_exp.budgets.spec import AUTO, BUDGETS, FIXED
 from dartree_exp.config.method_schema import BudgetConfig, TreeConfig
@@ -26,9 +26,10 @@ from dartree_exp.interfaces import Block, BudgetPolicy, Commit, Draws, Overhead,
 from dartree_exp.metrics.clock import StageClock
 from dartree_exp.models.registry import load_target
 from dartree_exp.trees.builder import largest_tree, make_builder
+from dartree_exp.trees.coupled import CoupledBuilder, Coupling, coupled_block
 from dartree_exp.trees.scorer import make_scorer
 from dartree_exp.trees.spec import LATENT_SAMPLED, SCORERS
-from dartree_exp.verify.sampling import Sampler
+from dartree_exp.verify.sampling import GREEDY_EPS, Sampler
 from dartree_exp.verify.spec import VERIFIERS
 from dartree_exp.verify.stopping import StopRule
 
@@ -73,15 +74,20 @@ def make_method(
             f"tree.scoring={scoring}: drafter {drafter.name!r} has no correction head; allowed "
             "here: marginal"
         )
+    coupling = Coupling(coupled_pairs(drafter, scoring)) if tree.coupled else None
+    opaque = SCORERS[scoring].opaque
     budget_cap = budget.most if tree.budget == AUTO else int(tree.budget)
     menu = max(budget_cap, 1) if tree.candidates_follow_budget else None  # the scorer cuts at V
     samples = tree.draft_sampling == "release" or tree.latent == LATENT_SAMPLED
 
     def scorer(block: Block, commit: Commit, draws: Draws) -> Scorer:
+        head = drafter.head
+        if coupling is not None and not opaque:
+            block, head = coupled_block(block, head, draws, coupling)
         return make_scorer(
             scoring,
             block,
-            drafter.head,
+            head,
             commit.roots,
             candidates=tree.candidates,
             normalise=tree.normalise,
@@ -92,14 +98,15 @@ def make_method(
             latent=tree.latent,
         )
 
+    builder = make_builder(tree)
     # The cache has room for the largest tree: a chain of 15 never needs the 64 rows of its budget.
     depths = min(drafter.num_drafts, tree.depth or drafter.num_drafts)
     most = largest_tree(tree, depths, budget_cap)
     return Method(
         drafter=drafter,
         scoring=scorer,
-        builder=make_builder(tree),
-        policy=make_policy(budget, drafter, scoring),
+        builder=CoupledBuilder(builder, coupling) if coupling is not None and opaque else builder,
+        policy=make_policy(budget, drafter, scoring, tree.coupled),
         verify=VERIFIERS[verify].load()(**accept),
         engine=ENGINES[engine].load(),
         budget=budget_cap,
@@ -119,7 +126,9 @@ def pinned_costs(budget: BudgetConfig) -> dict[str, Any]:
     return pinned
 
 
-def make_policy(budget: BudgetConfig, drafter: Any, scoring: str) -> BudgetPolicy:
+def make_policy(
+    budget: BudgetConfig, drafter: Any, scoring: str, coupled: bool = False
+) -> BudgetPolicy:
     """The budget policy; raises ConfigError for a policy that the drafter cannot serve."""
     spec = BUDGETS[str(budget.name)]
     if spec.confident and drafter.confidence is None:
@@ -130,9 +139,20 @@ def make_policy(budget: BudgetConfig, drafter: Any, scoring: str) -> BudgetPolic
         raise ConfigError(
             f"budget={spec.name}: drafter {drafter.name!r} has no length head; use budget=fixed"
         )
-    edges = (edge_calibration(drafter, scoring),) if spec.calibrated else ()
-    policy: BudgetPolicy = spec.load().from_settings(budget, *edges)
+    edges = edge_calibration(drafter, scoring)
+    if coupled:  # coupled scores are chances already; a greedy target's are not coupled
+        edges = EdgeCalibration({0.0: edges.at(0.0), GREEDY_EPS: RAW})
+    calibrated = (edges,) if spec.calibrated else ()
+    policy: BudgetPolicy = spec.load().from_settings(budget, *calibrated)
     return policy
+
+
+def coupled_pairs(drafter: Any, scoring: str) -> Mapping[float, tuple[float, float]]:
+    """What was fitted for the drafter's coupled scores; {} if nothing was."""
+    pairs: Mapping[float, tuple[float, float]] = getattr(drafter, "coupled_pairs", {}).get(
+        scoring, {}
+    )
+    return pairs
 
 
 def edge_calibration(drafter: Any, scoring: str) -> EdgeCalibration:

@@ -9,6 +9,7 @@ import pytest
 
 from dartree_exp.config import Config, compose, config_hash
 from dartree_exp.config.knobs import knobs
+from dartree_exp.config.methods import method_name
 from dartree_exp.config.unread import unread
 from dartree_exp.records.files import HASH_DIGITS
 from dartree_exp.trees.spec import TREES
@@ -35,6 +36,7 @@ NOT_RESULTS = (
     "drafter.num_drafts",
     "tree.expansion",
     "tree.latent",
+    "tree.coupled",
     "drafter.children",
     "drafter.probes",
     "drafter.longest",
@@ -104,6 +106,16 @@ def test_knobs_that_a_tree_does_not_read_do_not_split_runs(config: Config) -> No
                 tree,
                 key,
             )
+
+
+def test_coupling_counts_if_the_target_samples() -> None:
+    plain, coupled = (
+        compose(["decoding.temperature=1", f"tree.coupled={on}"]) for on in ("false", "true")
+    )
+    assert config_hash(plain) != config_hash(coupled)
+    assert "tree.coupled" in unread(asdict(compose(["tree.coupled=true"])))
+    assert method_name(coupled) == f"{method_name(plain)}+coupled"
+    assert method_name(compose(["tree.coupled=true"])) == method_name(compose([]))
 
 
 def test_draft_sampling_counts_if_a_chain_samples(config: Config) -> None:

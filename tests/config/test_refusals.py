@@ -110,6 +110,19 @@ COMBINATIONS = [
         "drafter=dblast tree.scoring=conditional",
         ["tree.scoring=conditional", "head=latent", "tree.scoring=mixture"],
     ),
+    (
+        "method=speculative_sampling tree.coupled=true",
+        ["tree.coupled=true", "verify=rejection", "verify=exact"],
+    ),
+    ("tree=sampled tree.coupled=true", ["tree.coupled=true", "tree=sampled", "tree=heap"]),
+    (
+        "method=domino tree.draft_sampling=release tree.coupled=true",
+        ["tree.coupled=true", "tree.draft_sampling=release"],
+    ),
+    (
+        "method=adaflash tree.coupled=true",
+        ["tree.coupled=true", "budget=length_head", "budget=fixed"],
+    ),
     ("tree.latent=drawn", ["tree.latent=drawn", "summed, greedy, sampled"]),
     ("tree.scoring=own", ["tree.scoring=own", "family=dflash", "marginal, static, conditional"]),
     ("drafter=dflash tree.scoring=static", ["tree.scoring=static", "dflash", "marginal"]),

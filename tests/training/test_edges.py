@@ -33,7 +33,8 @@ def test_edges_that_all_end_alike_give_a_finite_pair(always):
     assert 0 < a < 10 and np.isfinite(b) and (b > 0) == (always == 1.0)
 
 
-def calibrated(tmp_path, *options):
+def held_out(tmp_path):
+    """Arguments for a drafter in `d` and four prompts, written here."""
     rows = [
         {"id": f"s{i}", "domain": "math", "prompt_ids": [0, 9, 20 + i, 40, 11], "output_ids": [2]}
         for i in range(4)
@@ -41,8 +42,12 @@ def calibrated(tmp_path, *options):
     (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     paths = ["--drafter", tmp_path / "d", "--data", tmp_path / "text.jsonl"]
     paths += ["--out", tmp_path / "e.json", "--holdout", "4", "--samples", "4", "--cap", "12"]
+    return list(map(str, paths))
+
+
+def calibrated(tmp_path, *options):
     settings = ["--set", "model=toy", "engine.dtype=fp32", "tree.budget=8"]
-    return command.run(main, [*map(str, paths), *options, *settings])
+    return command.run(main, [*held_out(tmp_path), *options, *settings])
 
 
 def test_the_command_writes_what_loading_reads_and_the_policy_uses(tmp_path, capsys):
@@ -95,6 +100,7 @@ def test_further_pairs_of_the_same_weights_are_added_and_others_replaced(tmp_pat
         ('{"pairs": {"conditional": {"-1": [1, 0]}}}', "temperature"),
         ('{"pairs": [1]}', r"\[a, b\]"),
         ("{}", r"\[a, b\]"),
+        ('{"pairs": {}, "coupled": {"marginal": {"1": [1, 0]}}}', r"\[temper, spread\], both > 0"),
     ],
 )
 def test_a_stale_or_damaged_file_is_refused(tmp_path, content, said):

@@ -112,6 +112,10 @@ class TreeConfig:
         "priori (greedy) or drawn from the prior at the target's temperature (sampled)",
         allowed=LATENTS,
     )
+    coupled: bool = knob(
+        "score drafts with the noise of the target's own draw (verify=exact; no effect at "
+        "temperature 0)"
+    )
     depth: int | None = knob("deepest level; null: the drafter's drafts per block", low=1)
 
 

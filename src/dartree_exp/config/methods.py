@@ -4,7 +4,7 @@ their parts.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from dartree_exp.budgets.spec import AUTO, FIXED
 from dartree_exp.config.schema import Config
@@ -36,6 +36,9 @@ def method_name(config: Config) -> str:
     """
     if config.method is not None and (config.method == AR or config.method not in known_methods()):
         return _flagged(config.method, config.verify.name)
+    if config.tree.coupled:
+        plain = method_name(replace(config, tree=replace(config.tree, coupled=False)))
+        return plain if "tree.coupled" in unread(asdict(config)) else f"{plain}+coupled"
     published = TREES[config.tree.name].published
     return next(
         (name for name, terms in published.items() if _earns(config, terms)), _by_parts(config)

@@ -27,7 +27,7 @@ def unread(config: Mapping[str, Any]) -> set[str]:
         if tree.get("scoring") == OWN:  # the best children first
             known.discard("child_order")
         if not (config.get("decoding") or {}).get("temperature"):  # nothing is sampled
-            known.discard("draft_sampling")
+            known -= {"draft_sampling", "coupled"}
         found |= {f"tree.{name}" for name in tree if name not in known}
     policy = BUDGETS.get(str(budget.get("name")))
     if policy is not None:

@@ -150,6 +150,7 @@ def _conflicts(config: Config) -> Iterator[str]:
         )
     yield from _budget_conflicts(config)
     yield from _sampling_conflicts(config)
+    yield from _coupled_conflicts(config)
     if not family.loads and drafter.path is not None:
         yield f"drafter.path={drafter.path}: drafter.family={family.name} loads nothing"
     counted = "num_drafts" in family.reads
@@ -227,6 +228,30 @@ def _sampling_conflicts(config: Config) -> Iterator[str]:
         yield (
             f"tree.draft_temperature=0: one token has all the probability, so tree.children="
             f"{tree.children} siblings cannot be drawn; use tree.children=1, or a temperature > 0"
+        )
+
+
+def _coupled_conflicts(config: Config) -> Iterator[str]:
+    """Coupled drafts depend on the target's own draw: only a verifier that compares with it keeps
+    the law, and only scores that are computed from that noise are chances.
+    """
+    tree, policy = config.tree, BUDGETS[str(config.budget.name)]
+    if not tree.coupled:
+        return
+    if config.verify.name != EXACT:
+        yield (
+            f"tree.coupled=true: verify={config.verify.name} does not compare drafts with the "
+            f"target's own draw, so they must not depend on its noise; use verify={EXACT}"
+        )
+    if "best" not in TREES[tree.name].proposals or tree.draft_sampling == "release":
+        yield (
+            f"tree.coupled=true: tree={tree.name} with tree.draft_sampling={tree.draft_sampling} "
+            "draws drafts with noise of their own; use a tree of the best drafts, such as tree=heap"
+        )
+    if policy.confident or policy.length:
+        yield (
+            f"tree.coupled=true: budget={policy.name} reads a head that was trained for drafts "
+            "without coupling; use budget=fixed, or budget=cost_aware"
         )
 
 

@@ -63,6 +63,17 @@ class Draws(Protocol):
     def greedy(self, request: int) -> bool:
         """Whether the target takes the argmax."""
 
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """The target's, of each request."""
+
+    def kept(
+        self, request: int, logits: Float[Tensor, "*rows K"], temperature: float
+    ) -> Bool[Tensor, "*rows K"] | None:
+        """What the target's top-k and top-p keep of logits after `temperature`; None: it has
+        neither.
+        """
+
     def law(self, request: int, logits: Float[Tensor, " V"]) -> Float64[Tensor, " V"]:
         """The probabilities that the target draws from, given its logits."""
 

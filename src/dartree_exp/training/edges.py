@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dartree_exp.config.schema import Config
     from dartree_exp.decode import Method
     from dartree_exp.engines.target import Target
-    from dartree_exp.interfaces import DraftTree, RoundResult
+    from dartree_exp.interfaces import BudgetPolicy, DraftTree, RoundResult
 
 CALIBRATED = tuple(name for name in SCORERS if name not in ("static", OWN))
 """`static` is only used in an ablation."""
@@ -81,16 +81,6 @@ class Edges(FixedBudget):
         return np.concatenate(found), np.concatenate(happened).astype(np.float64)
 
 
-def record(target: Target, method: Method, config: Config, samples: list[Sample]) -> Edges:
-    """The trees of all rounds of the prompts."""
-    from dartree_exp.assemble import make_sampler
-
-    edges, how = Edges(), config.decoding
-    cap = how.max_new_tokens
-    decode_watched(target, method, edges, samples, cap, lambda s: make_sampler(how, s.id))
-    return edges
-
-
 def judged(edges: Edges, pair: Sequence[float]) -> dict[str, float]:
     """What a pair, and none, say of other rounds than it was fitted on."""
     (before, happened), (after, _) = edges.chances((1.0, 0.0)), edges.chances(pair)
@@ -116,19 +106,57 @@ def usual_scorers(folder: Path) -> list[str]:
     ]
 
 
-def configurations(args: Any, scorers: Sequence[str]) -> Iterator[tuple[str, float, Config]]:
-    """(scorer, temperature, configuration) of every pair to fit."""
-    from dartree_exp.config import compose
-    from dartree_exp.drafters.heads.spec import HEADS
-
+def chosen_scorers(args: Any) -> list[str]:
+    """Those of `--scorers`, or all that the drafter has. Raises InputError for one that needs a
+    head that it lacks.
+    """
     folder = args.drafter.resolve()
-    for scorer in scorers:
-        kind = head_kind(folder)
+    if head_kind(folder) != "none":
+        return args.scorers or usual_scorers(folder)
+    if "conditional" in (args.scorers or ()):
+        raise InputError(f"--scorers conditional: {folder} has no correction head")
+    return args.scorers or ["marginal"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scorer and a temperature of the target, with what decodes for them."""
+
+    scorer: str
+    temperature: float
+    target: Target
+    method: Method
+    config: Config
+
+    def decode(self, policy: BudgetPolicy, samples: Sequence[Sample]) -> None:
+        """Decode the prompts with a policy that notes what it sees of every round."""
+        from dartree_exp.assemble import make_sampler
+
+        how, method = self.config.decoding, self.method
+        decode_watched(
+            *(self.target, method, policy, samples, how.max_new_tokens),
+            lambda sample: make_sampler(how, sample.id),
+        )
+
+
+def cases(args: Any, *settings: str) -> Iterator[Case]:
+    """Every pair to fit: trees of the drafter at the temperatures of the arguments, without what
+    was fitted to it before. settings: further ones.
+    """
+    from dartree_exp.assemble import make_method
+    from dartree_exp.config import compose
+    from dartree_exp.drafters import load_drafter
+    from dartree_exp.drafters.dflash.session import DFlashDrafter
+    from dartree_exp.drafters.heads.spec import HEADS
+    from dartree_exp.models.registry import load_target
+
+    folder, target = args.drafter.resolve(), None
+    for scorer in chosen_scorers(args):
         parts = (
             ["method=ddtree"]
             if scorer == "marginal"
             else [
-                f"drafter={HEADS[kind].drafter}",
+                f"drafter={HEADS[head_kind(folder)].drafter}",
                 f"tree.scoring={scorer}",
                 "tree=pruned",
                 "tree.budget=64",
@@ -141,7 +169,13 @@ def configurations(args: Any, scorers: Sequence[str]) -> Iterator[tuple[str, flo
                 f"decoding.temperature={temperature}",
                 f"decoding.max_new_tokens={args.cap}",
             ]
-            yield scorer, temperature, compose([*parts, *given, *args.set])
+            config = compose([*parts, *given, *settings, *args.set])
+            target = target or load_target(config.model, config.engine)
+            drafter = load_drafter(config.drafter, target)
+            if isinstance(drafter, DFlashDrafter):
+                drafter.edge_pairs = drafter.coupled_pairs = {}
+            method = make_method(config.tree, config.budget, drafter)
+            yield Case(scorer, temperature, target, method, config)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -170,44 +204,35 @@ def main(argv: list[str] | None = None) -> int:
 
     import torch
 
-    from dartree_exp.assemble import make_method
-    from dartree_exp.drafters import load_drafter
     from dartree_exp.drafters.heads.edges import stored_edges, write_edges
-    from dartree_exp.models.registry import load_target
 
-    folder = args.drafter.resolve()
-    headless = head_kind(folder) == "none"
-    if headless and "conditional" in (args.scorers or ()):
-        raise InputError(f"--scorers conditional: {folder} has no correction head")
-    scorers = args.scorers or (["marginal"] if headless else usual_scorers(args.drafter.resolve()))
-    samples = held_out_prompts(args)
+    folder, samples = args.drafter.resolve(), held_out_prompts(args)
     torch.set_num_threads(args.threads)
     stored = stored_edges(args.out, folder)
-    target: Target | None = None
     print("scorer       T   prompts      a       b   ECE before  after  noise  predicted  accepted")
-    for scorer, temperature, config in configurations(args, scorers):
-        target = target or load_target(config.model, config.engine)
-        method = make_method(config.tree, config.budget, load_drafter(config.drafter, target))
-        fitted, rest = (record(target, method, config, samples[start::2]) for start in (0, 1))
+    for case in cases(args):
+        fitted, rest = Edges(), Edges()
+        case.decode(fitted, samples[::2])
+        case.decode(rest, samples[1::2])
         check_halves(samples, len(fitted.rounds), len(rest.rounds))
         pair = [round(x, 4) for x in fit_platt(*fitted.seen())]
-        said = judged(rest, pair)
-        key = f"{temperature:g}"
-        stored["pairs"].setdefault(scorer, {})[key] = pair
-        stored["judged"].setdefault(scorer, {})[key] = said
+        said, key = judged(rest, pair), f"{case.temperature:g}"
+        stored["pairs"].setdefault(case.scorer, {})[key] = pair
+        stored["judged"].setdefault(case.scorer, {})[key] = said
         print(
-            f"{scorer:11s} {temperature:3g} {len(samples):9d} {pair[0]:6.3f} {pair[1]:7.3f} "
-            f"{said['ece_before']:12.4f} {said['ece_after']:6.4f} {said['ece_noise']:6.4f} "
-            f"{said['tokens_predicted']:10.3f} {said['tokens_accepted']:9.3f}",
+            f"{case.scorer:11s} {case.temperature:3g} {len(samples):9d} {pair[0]:6.3f} "
+            f"{pair[1]:7.3f} {said['ece_before']:12.4f} {said['ece_after']:6.4f} "
+            f"{said['ece_noise']:6.4f} {said['tokens_predicted']:10.3f} "
+            f"{said['tokens_accepted']:9.3f}",
             flush=True,
         )
         stored["how"] = (
             f"sigmoid(a logit(q) + b) of edges whose parent was accepted, trees of "
-            f"{method.budget} nodes, {len(samples)} held-out prompts of at most {args.cap} new "
-            f"tokens: fitted on every other prompt; ECE ({BINS} bins) of the chance of each node "
-            "of a tree to lie on the accepted path on the rest"
+            f"{case.method.budget} nodes, {len(samples)} held-out prompts of at most {args.cap} "
+            f"new tokens: fitted on every other prompt; ECE ({BINS} bins) of the chance of each "
+            "node of a tree to lie on the accepted path on the rest"
         )
-        write_edges(args.out, folder, stored["pairs"], {k: stored[k] for k in ("judged", "how")})
+        write_edges(args.out, folder, stored)
     return 0
 
 

@@ -26,6 +26,7 @@ PLAIN = {
     "expansion": "best",
     "draft_temperature": None,
     "latent": "summed",
+    "coupled": False,
 }
 """The values of knobs in a published method that does not set them."""
 

@@ -29,6 +29,7 @@ class TreeSettings(Protocol):
     expansion: str
     draft_temperature: float | None
     latent: str
+    coupled: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,8 @@ class TreeSpec(Spec):
 class ScorerSpec(Spec):
     """A scorer. corrects: it needs a correction head. last_token: one whose states depend only on
     the token read last. whole: children may be any id, whatever `candidates` is. mixture: it needs
-    a head that is a latent mixture, which no other scorer can use.
+    a head that is a latent mixture, which no other scorer can use. opaque: its
+    states depend on more than tokens, so coupled drafting perturbs its scores, not the block.
 
     `target.of_round(block, roots, head, how)` makes it; how: a `menu.Scoring`.
     """
@@ -58,6 +60,7 @@ class ScorerSpec(Spec):
     last_token: bool = False
     whole: bool = False
     mixture: bool = False
+    opaque: bool = False
 
 
 OWN = "own"
@@ -69,7 +72,7 @@ LATENTS = LATENT_SUMMED, LATENT_GREEDY, LATENT_SAMPLED = "summed", "greedy", "sa
 block, the likeliest a priori or one drawn from the prior.
 """
 EXPANSIONS = BEST, SPINE_FIRST, PUSH_ALL = "best", "spine_first", "push_all"
-EVERY_TREE = ("scoring", *ALWAYS_FREE)
+EVERY_TREE = ("scoring", "coupled", *ALWAYS_FREE)
 """Knobs that are read for every tree."""
 
 _CHILDREN = ("children", "child_order", "narrow_by_budget")
@@ -274,6 +277,7 @@ SCORERS = Parts(
         "(`latent`), over the vocabulary",
         reads=("candidates", "candidates_follow_budget", "latent"),
         mixture=True,
+        opaque=True,
     ),
     ScorerSpec(
         name=OWN,
@@ -282,5 +286,6 @@ SCORERS = Parts(
         reads=(),
         corrects=False,
         whole=True,
+        opaque=True,
     ),
 )

@@ -104,21 +104,25 @@ class Sampler:
         uniform = self.uniforms(position, size, stream).clip(min=2.0**-54)
         return -np.log(-np.log1p(-uniform))
 
-    def scores(self, logits: Float[Tensor, " V"], position: int) -> Float64[Tensor, " V"]:
+    def scores(
+        self, logits: Float[Tensor, " V"], position: int, noise: np.ndarray | None = None
+    ) -> Float64[Tensor, " V"]:
         """The deciding score before filters: logits if greedy, else logits / T + g, which is log p
-        + g up to a constant.
+        + g up to a constant. noise: g, if it is at hand.
         """
         logits = logits.double()
         if self.greedy:
             return logits
-        noise = torch.from_numpy(self.noise(position, logits.numel())).to(logits.device)
-        return logits / self.temperature + noise
+        noise = self.noise(position, logits.numel()) if noise is None else noise
+        return logits / self.temperature + torch.from_numpy(noise).to(logits.device)
 
-    def choose(self, logits: Float[Tensor, " V"], position: int) -> int:
+    def choose(
+        self, logits: Float[Tensor, " V"], position: int, noise: np.ndarray | None = None
+    ) -> int:
         """The target's token at `position`, the absolute position of the predicted token."""
         if self.greedy:
             return int(logits.argmax())
-        return int(self.best_kept(logits, self.scores(logits, position)))
+        return int(self.best_kept(logits, self.scores(logits, position, noise)))
 
     def best_kept(
         self, logits: Float[Tensor, "*rows V"], scores: Float64[Tensor, "*rows V"]
@@ -203,6 +207,18 @@ class RoundDraws:
     def greedy(self, request: int) -> bool:
         return self._samplers[request].greedy
 
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        return tuple(sampler.temperature for sampler in self._samplers)
+
+    def kept(
+        self, request: int, logits: Float[Tensor, "*rows K"], temperature: float
+    ) -> Bool[Tensor, "*rows K"] | None:
+        sampler = self._samplers[request]
+        if sampler.top_p == 1.0 and not sampler.top_k:
+            return None
+        return sampler.kept(logits, temperature)
+
     def law(self, request: int, logits: Float[Tensor, " V"]) -> Float64[Tensor, " V"]:
         return self._samplers[request].log_law(logits).exp()
 
@@ -212,7 +228,8 @@ class RoundDraws:
         return drawn
 
     def one(self, request: int) -> RoundDraws:
-        return RoundDraws([self._samplers[request]], (self.start[request],), self._index)
+        drawn = {(0, place): g for (r, place), g in self._drawn.items() if r == request}
+        return RoundDraws([self._samplers[request]], (self.start[request],), self._index, drawn)
 
     def target_noise(self, depth: int, size: int) -> Float64[Tensor, "R {size}"]:
         requests = range(len(self.start))
@@ -222,12 +239,14 @@ class RoundDraws:
         sampler, position = self._samplers[request], self.start[request] + depth
         if sampler.greedy:
             return np.zeros(size)
-        if (request, position) not in self._drawn:
-            self._drawn[request, position] = sampler.noise(position, size)
-        return self._drawn[request, position]
+        found = self._drawn.get((request, position))
+        if found is None or len(found) < size:
+            found = self._drawn[request, position] = sampler.noise(position, size)
+        return found[:size]
 
     def target(self, request: int, logits: Float[Tensor, " V"], depth: int) -> int:
-        return self._samplers[request].choose(logits, self.start[request] + depth)
+        noise = self._target_noise(request, depth, logits.numel())
+        return self._samplers[request].choose(logits, self.start[request] + depth, noise)
 
     def target_rows(
         self, logits: Float[Tensor, "R n V"], depths: Int64[Tensor, "R n"], deepest: int

@@ -42,7 +42,7 @@ from dartree_exp.drafters.dflash.speculators_tensors import from_speculators
 from dartree_exp.drafters.dflash.speculators_tensors import to_speculators as speculators_tensors
 from dartree_exp.drafters.heads.calibration import read_temperatures
 from dartree_exp.drafters.heads.confidence import ConfidenceHead, bind_confidence
-from dartree_exp.drafters.heads.edges import Pairs, read_edges
+from dartree_exp.drafters.heads.edges import NOT_FITTED, Fitted, read_edges
 from dartree_exp.drafters.heads.head import Head
 from dartree_exp.drafters.heads.length import LengthHead
 from dartree_exp.drafters.tensor_files import (
@@ -73,7 +73,7 @@ class Checkpoint:
     weight_files: tuple[Path, ...]
     confidence: ConfidenceHead | None = None
     tables: dict[str, Tensor] = field(default_factory=dict)
-    edges: Pairs = field(default_factory=dict)
+    fitted: Fitted = NOT_FITTED
     length: LengthHead | None = None
 
     @property
@@ -115,7 +115,7 @@ def load_drafter(
             stored.confidence,
             stored.length,
         )
-        drafter.edge_pairs = stored.edges
+        drafter.edge_pairs, drafter.coupled_pairs = stored.fitted
         check_tables(stored.tables, {EMBED: target.embed_weight, LM_HEAD: target.lm_head_weight})
         return drafter
     except CheckpointError as error:

@@ -63,6 +63,7 @@ class DFlashDrafter(BlockDrafter):
         self.head: Head | None = None if head is None else head.bind(*tables)
         self.confidence, self.length = confidence, length
         self.edge_pairs: Pairs = {}
+        self.coupled_pairs: Pairs = {}
         self._embed = target.embed_weight
         self._block = self._embed[[config.mask_token_id] * config.block_size].to(
             backbone.fc.weight.dtype

@@ -74,14 +74,14 @@ def test_the_exported_folder_has_the_accuracy_of_the_run_and_decodes_exactly(
     assert tau(["--drafter", str(folder), *prompts, "--out", str(validation), *model]) == 0
     rows = json.loads(validation.read_text())["rows"]
     assert [(r["method"], r["temperature"]) for r in rows] == [
-        (name, t) for t in (0.0, 1.0) for name in presets(family)
+        (name, t) for t in (0.0, 1.0) for name in presets(folder)
     ]
     assert not any(r["differing"] for r in rows) and rows[0]["tau"]["all"] > 1.2
     measured = ["--accuracy", str(accuracy), "--validation", str(validation)]
     assert card(["--drafter", str(folder), *measured, "--out", str(folder)]) == 0
     text = (folder / "card.md").read_text()
     title = {"eagle": "# EAGLE-3 drafter", "medusa": "# Medusa heads"}[family]
-    assert text.startswith(title) and f"| {presets(family)[0]} | 1 | " in text
+    assert text.startswith(title) and f"| {presets(folder)[0]} | 1 | " in text
     assert "bfloat16" in text
 
 

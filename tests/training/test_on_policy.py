@@ -14,11 +14,17 @@ from dartree_exp.drafters.dflash.checkpoint import load_drafter
 from dartree_exp.engines.batched import finished, tapped
 from dartree_exp.errors import UserError
 from dartree_exp.metrics.clock import StageClock
-from dartree_exp.training.corpus import Sample
+from dartree_exp.training import on_policy
+from dartree_exp.training.batches import Captured, make_batch
+from dartree_exp.training.card import main as card
+from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.export import main as export
+from dartree_exp.training.model import load_vocabulary
 from dartree_exp.training.on_policy import OnPolicyTrainer
 from dartree_exp.training.rollout import draft_answer
 from dartree_exp.training.state import load_state
+from dartree_exp.training.tau import main as tau
+from dartree_exp.training.validate import main as validate
 from dartree_exp.verify.sampling import Sampler
 from dartree_exp.verify.stopping import StopRule
 
@@ -69,11 +75,17 @@ def test_rounds_hold_what_a_forward_over_the_answer_computes(tiny, drafter):
     )
     rule = StopRule(24, frozenset(tiny.opened.eos_ids))
     plain = autoregress(tiny.opened, prompt, Sampler(), rule, StageClock())
-    assert answer.ids.tolist() == (prompt + plain.ids)[: len(answer.ids)]
-    assert len(answer.ids) >= len(prompt) + len(plain.ids) - 1 and answer.prompt == 5
-    features = tapped(tiny.opened, answer.ids[None], TAPS)[0]
+    assert answer.ids.tolist() == prompt + plain.ids and answer.prompt == 5
+    read = answer.ids[: len(answer.features)]  # the last id may have no row
+    assert len(answer.ids) - 1 <= len(read) == len(answer.finals)
+    features = tapped(tiny.opened, read[None], TAPS)[0]
     torch.testing.assert_close(answer.features.float(), features, atol=0.02, rtol=0.02)
     finals = finished(tiny.opened, features[None, :, -32:], TAPS[-1])[0]
+    taught = make_batch([answer], [answer.roots], 4, torch.ones(64), everything(tiny))
+    inside = taught.inside.flatten()
+    rows = taught.finals.behind(torch.arange(4).expand(len(answer.roots), 4))[inside]
+    likeliest = (rows.float() @ tiny.opened.lm_head_weight.float().T).argmax(-1)
+    assert likeliest.tolist() == taught.labels.flatten()[inside].tolist()  # greedy, to the end
     torch.testing.assert_close(answer.finals.float(), finals, atol=0.02, rtol=0.02)
     starts = [len(prompt)]
     for count in advanced[:-1]:
@@ -106,6 +118,10 @@ def test_the_exported_head_shortens_chains_without_changing_the_text(tiny, draft
     assert counts["adaflash"][1] < counts["dflash"][1]
 
 
+def everything(tiny):
+    return load_vocabulary(tiny.opened, list(range(tiny.opened.vocab_size)), 0)
+
+
 RESUMED = {"steps": 8, "prefit_steps": 2}
 
 
@@ -118,7 +134,8 @@ def whole(trained):
 
 def is_whole(whole, folder):
     (one, meta), (two, other) = whole, load_state(folder)
-    assert {**meta, "seconds": 0} == {**other, "seconds": 0}
+    apart = {"seconds": 0, "machines": None}  # the code may have been edited between two runs
+    assert {**meta, **apart} == {**other, **apart}
     for group in ("model", "ema", "optimizer", "buffer"):
         assert one[group].keys() == two[group].keys()
         for name, value in one[group].items():
@@ -173,11 +190,71 @@ def test_sampled_answers_are_drafted_too(trained, runs):
 
 def test_the_card_says_what_was_done(tiny, trained, tmp_path):
     exported(tiny, trained, tmp_path / "out")
-    card = (tmp_path / "out" / "card.md").read_text()
-    assert "Stage: on_policy" in card and "tau of its answers" in card
-    assert "reverse KL divergence of the base logits" in card and "drafter=adaflash" in card
+    text = (tmp_path / "out" / "card.md").read_text()
+    assert "Stage: on_policy" in text and "tau of its answers" in text
+    assert "reverse KL divergence of the base logits" in text and "drafter=adaflash" in text
+    assert "cross-entropy of the base logits with the target's likeliest id" in text
+    assert "answered their prompts anew" in text
     stored = json.loads((tmp_path / "out" / "config.json").read_text())
     assert stored["dflash_config"]["thresh_head_bottleneck_dim"] == 8
+    sizes = json.loads((tmp_path / "out" / "card.json").read_text())["parameters"]
+    assert sizes["length"] == (2 * 32 + 1) * 8 + (8 + 1) * 8 + 8 + 1
+
+
+def test_the_exported_folder_is_validated_with_and_without_its_length_head(tiny, trained, tmp_path):
+    exported(tiny, trained, tmp_path / "out")
+    drafter, files = (
+        ["--drafter", str(tmp_path / "out")],
+        [tmp_path / "a.json", tmp_path / "v.json"],
+    )
+    read = ["--features", str(tiny.features), "--target", str(tiny.target)]
+    assert validate([*drafter, *read, "--out", str(files[0])]) == 0
+    prompts = ["--data", str(tiny.data), "--holdout", "2", "--samples", "1", "--cap", "12"]
+    prompts += ["--set", f"model.path={tiny.target}"]
+    assert tau([*drafter, *prompts, "--temperatures", "0", "--out", str(files[1])]) == 0
+    rows = json.loads(files[1].read_text())["rows"]
+    assert [row["method"] for row in rows] == ["dflash", "adaflash", "ddtree"]
+    assert not any(row["differing"] for row in rows)
+    measured = ["--accuracy", str(files[0]), "--validation", str(files[1])]
+    assert card([*drafter, *measured, "--out", str(tmp_path / "out")]) == 0
+    assert "| adaflash | 0 | " in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_what_the_first_training_held_out_stays_held_out(trained, runs):
+    held = {s.id for s in split_holdout(load_samples(trained.start.data), 2, 0)[1]}
+    seen = set()
+
+    def note(target, method, sample, *rest):
+        seen.add(sample.id)
+        return draft_answer(target, method, sample, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_policy, "draft_answer", note)
+        options = {**trained.small, "seed": 7, "buffer": 36, "cap": 8, "samples": 36, "passes": 1}
+        run(trained.start, runs / "run", **options, steps=1)
+    record = load_state(runs / "run")[1]["data"]
+    assert (record["holdout"], record["seed"]) == (2, 0)
+    assert len(held) == 4 and len(seen) > 30 and not seen & held
+
+
+@pytest.mark.parametrize("long", [1, 0])
+def test_short_answers_are_passed_over_until_a_whole_epoch_was_short(trained, runs, long):
+    """One prompt of 36 has a long answer: between two of them up to 70 others are visited."""
+    prompts = split_holdout(load_samples(trained.start.data), 2, 0)[0][:long]
+
+    def short(target, method, sample, *rest):
+        if sample in prompts:
+            return draft_answer(target, method, sample, *rest)
+        ids = torch.tensor(sample.prompt_ids)
+        return Captured(sample.id, sample.domain, ids, len(ids), torch.empty(0)), []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_policy, "draft_answer", short)
+        if long:
+            assert run(trained.start, runs / "run", **trained.small, steps=4)[-1]["step"] == 4
+            return
+        with pytest.raises(UserError, match="no prompt has an answer of 8 tokens"):
+            run(trained.start, runs / "run", **trained.small, steps=4)
 
 
 @pytest.mark.parametrize(

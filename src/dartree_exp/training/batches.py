@@ -23,7 +23,8 @@ MIN_OUTPUT = 8  # tokens; shorter outputs have hardly an anchor with labels
 class Captured:
     """One sample: ids int64 [L], its prompt length, features bfloat16 [L, n * H]; finals bfloat16
     [L, H], the target's final-normed hidden states, if they were asked for. roots: int64 [n], the
-    positions at which a drafter began its rounds; None if the text was not drafted.
+    positions at which a drafter began its rounds; None if the text was not drafted. The last id of
+    a drafted text may have no features and finals: it is a label only.
     """
 
     name: str

@@ -90,15 +90,14 @@ def _facts(card: dict[str, Any]) -> list[str]:
             f"`{used['sha256']}`."
         )
     lines += [
-        f"- Backbone {sizes['backbone'] / 1e6:.2f} M parameters, head {sizes['head'] / 1e6:.2f} M; "
-        "drafts over "
+        f"- Backbone {sizes['backbone'] / 1e6:.2f} M parameters, head {sizes['head'] / 1e6:.2f} M"
+        f"{_length(sizes)}; drafts over "
         f"{sizes['draft_vocab_size']} ids.",
         f"- Target: {_target(card['target'])}.",
         f"- Text: `{data['file']}` (sha256 `{data['sha256'][:16]}...`), "
         f"{sum(data.get('samples', {}).values()):,} samples "
-        f"for training, {data.get('output_tokens', 0):,} output tokens; a run uses the samples "
-        "captured by its end, in a "
-        "seeded shuffled order.",
+        f"for training, {data.get('output_tokens', 0):,} output tokens; {_used(card)}, in a seeded "
+        "shuffled order.",
         *_generation(data),
         f"- Held out: {len(data['held_out'])} samples, {_held_out(data)}.",
     ]
@@ -106,6 +105,16 @@ def _facts(card: dict[str, Any]) -> list[str]:
         f'- According to the README of the text: "{quote}"' for quote in data.get("quotes", [])
     ]
     return lines
+
+
+def _length(sizes: dict[str, int]) -> str:
+    return f", length head {sizes['length'] / 1e6:.2f} M" if sizes.get("length") else ""
+
+
+def _used(card: dict[str, Any]) -> str:
+    if card["stages"][-1]["stage"] == ON_POLICY:
+        return "the last stage answered their prompts anew"
+    return "a run uses the samples captured by its end"
 
 
 def _target(target: str | dict[str, str]) -> str:

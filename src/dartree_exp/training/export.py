@@ -68,6 +68,7 @@ def export(run: Path, out: Path, target: Target, card: dict, backbone: Path | No
         "parameters": {
             "backbone": _size(model.backbone),
             "head": 0 if head is None else _size(head),
+            "length": 0 if model.length is None else _size(model.length),
             "draft_vocab_size": len(ids),
         },
         "stages": stages(run),

@@ -17,6 +17,7 @@ REVERSE_KL = (
     "reverse KL divergence of the {logits} logits at temperature {temperature:g}, at most {clip:g} "
     "a slot after division by the sum of weights"
 )
+LIKELIEST = " with the target's likeliest id"
 LENGTH = {"mse": "squared error of the length head", "mae": "absolute error of the length head"}
 CONFIDENCE = "binary cross-entropy of the confidence head"
 DSPARK = {
@@ -43,11 +44,12 @@ def objective_of(settings: TrainingConfig) -> dict[str, Any]:
     else:
         head = corrects(settings.stage)
         shares = [("corrected", CORRECTED, "") if head else ("base", BASE, "")]
+    label = LIKELIEST if settings.rkl else ""
     terms = [
         {"loss": loss, "weight": share if share and weight == 1 else f"{weight:g} {share}".strip()}
         for logits, entropy, share in shares
         for loss, weight in (
-            (entropy, settings.ce),
+            (entropy + label, settings.ce),
             (L1, settings.l1),
             (KL.format(logits=logits), settings.kl),
             (

@@ -27,7 +27,7 @@ from dartree_exp.engines.target import Target
 from dartree_exp.training.batches import MIN_OUTPUT, Captured, feature_scale, generator
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.errors import InputError
-from dartree_exp.training.provenance import file_record, target_record
+from dartree_exp.training.provenance import file_record, target_record, text_record
 from dartree_exp.training.rollout import draft_answer, read_prompt
 from dartree_exp.training.start import read_given
 from dartree_exp.training.target import check_samples, load
@@ -35,7 +35,7 @@ from dartree_exp.training.team import Team
 from dartree_exp.training.trainer import Trainer
 from dartree_exp.verify.sampling import Sampler
 
-HOLDOUT = 8  # samples of each domain that are never trained on, the default of `capture`
+HOLDOUT = 8  # of each domain, the default of `capture`, for a drafter that does not record its own
 SCALED = 8  # prompts that the scale of the features is measured on
 _TENSORS = ("ids", "features", "finals", "roots")
 
@@ -115,9 +115,10 @@ class OnPolicyTrainer(Trainer):
             raise InputError(f"training.vocab=null: the drafter of {init} has {len(given.ids)} ids")
         samples = load_samples(data)
         check_samples(samples, target, data)
-        train, _ = split_holdout(samples, HOLDOUT, s.seed)
+        holdout, seed = given.held_out or (HOLDOUT, s.seed)
+        train, _ = split_holdout(samples, holdout, seed)
         if not train:
-            raise InputError(f"{data}: no sample is left beside {HOLDOUT} of each domain held out")
+            raise InputError(f"{data}: no sample is left beside {holdout} of each domain held out")
         need = max(len(sample.prompt_ids) for sample in train) + s.cap + s.block
         if need > target.max_positions:
             raise InputError(
@@ -128,8 +129,9 @@ class OnPolicyTrainer(Trainer):
             "text": file_record(data),
             "target": target_record(target),
             "taps": list(given.taps),
-            "holdout": HOLDOUT,
-            "seed": s.seed,
+            "holdout": holdout,
+            "seed": seed,
+            "generation": text_record(data),
         }
         return cls(config, target, folder, record, given.ids.tolist(), team, train)
 
@@ -139,7 +141,8 @@ class OnPolicyTrainer(Trainer):
     def _scale(self) -> Tensor:
         read = []
         for sample in self.prompts[:SCALED]:
-            ids, features, _ = read_prompt(self.target, self.taps, sample.prompt_ids)
+            ids = torch.tensor(sample.prompt_ids)
+            features, _ = read_prompt(self.target, self.taps, sample.prompt_ids)
             read.append(Captured(sample.id, sample.domain, ids, len(ids), features.float()))
         return feature_scale(read)
 
@@ -161,7 +164,8 @@ class OnPolicyTrainer(Trainer):
         answer, advanced = draft_answer(self.target, self._drafting, sample, sampler, s.cap)
         if len(answer.ids) - answer.prompt < MIN_OUTPUT:
             self._short += 1
-            if self._short > len(self.prompts):
+            # So many visits in a row hold a whole epoch, wherever they begin.
+            if self._short >= 2 * len(self.prompts) - 1:
                 raise InputError(f"no prompt has an answer of {MIN_OUTPUT} tokens")
             return
         self._short = 0

@@ -23,26 +23,22 @@ from dartree_exp.verify.stopping import StopRule
 @dataclass
 class Collector(FixedBudget):
     """A budget policy that verifies whole trees of one request and keeps, of the accepted paths,
-    the ids [n], the tapped features [n, taps * H] and the final hidden states [n, H].
+    the tapped features [n, taps * H] and the final hidden states [n, H].
     """
 
-    rounds: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    rounds: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def observe(self, result: RoundResult) -> None:
         path, out = result.accepted.path[0], result.forward
         assert out.features is not None
-        self.rounds.append(
-            (result.tree.tokens[0, path], out.features[0, path], out.hidden[0, path])
-        )
+        self.rounds.append((out.features[0, path], out.hidden[0, path]))
 
 
-def read_prompt(
-    target: Target, taps: Sequence[int], ids: Sequence[int]
-) -> tuple[Tensor, Tensor, Tensor]:
+def read_prompt(target: Target, taps: Sequence[int], ids: Sequence[int]) -> tuple[Tensor, Tensor]:
     """What a `Collector` keeps, of a prompt."""
     _, commit = ENGINES[target.engine].load()(target, [len(ids)], taps).prefill([ids])
     assert commit.features is not None
-    return commit.ids[0], commit.features[0], commit.hidden[0]
+    return commit.features[0], commit.hidden[0]
 
 
 def draft_answer(
@@ -56,10 +52,10 @@ def draft_answer(
     answer = speculate(target, watched, sample.prompt_ids, sampler, rule, StageClock())
     first = read_prompt(target, method.drafter.target_layer_ids, sample.prompt_ids)
     rows = [torch.cat(parts) for parts in zip(first, *collector.rounds, strict=True)]
+    ids = torch.tensor([*sample.prompt_ids, *answer.ids])
     # Rows behind a stop or the cap are no part of the answer; its last id may have no row.
-    end = min(len(rows[0]), len(sample.prompt_ids) + len(answer.ids))
-    ids, features, finals = (part[:end] for part in rows)
-    roots = [r.start for r in answer.rounds if r.start < end - 1]
+    features, finals = (part[: len(ids)] for part in rows)
+    roots = [r.start for r in answer.rounds if r.start < len(ids) - 1]
     captured = Captured(
         sample.id,
         sample.domain,

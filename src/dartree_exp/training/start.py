@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.dflash.checkpoint import Checkpoint, read_checkpoint
 from dartree_exp.drafters.heads.config import CheckpointError
+from dartree_exp.training.card import CARD, read_card
 from dartree_exp.training.errors import InputError
 from dartree_exp.training.settings import corrects, from_json
 from dartree_exp.training.state import load_state
@@ -44,13 +46,16 @@ class Start:
 
 @dataclass(frozen=True)
 class Given:
-    """What a drafter at `training.init` was made with. ids: int64 [Vd], its drafting vocabulary."""
+    """What a drafter at `training.init` was made with. ids: int64 [Vd], its drafting vocabulary.
+    held_out: the samples of each domain that it was not trained on, and the seed that chose them.
+    """
 
     ids: Tensor
     taps: tuple[int, ...]
     layers: int
     block: int
     anchor_first: bool = True
+    held_out: tuple[int, int] | None = None
 
 
 def read_given(init: Path) -> Given:
@@ -58,11 +63,21 @@ def read_given(init: Path) -> Given:
     saved = load_state(init)
     if saved is not None:
         s, taps = from_json(saved[1]["settings"])
-        return Given(saved[0]["vocabulary"]["ids"], taps, s.layers, s.block)
+        held_out = _held_out(saved[1].get("data"))
+        return Given(saved[0]["vocabulary"]["ids"], taps, s.layers, s.block, held_out=held_out)
     stored = _exported(init)
     c = stored.config
     ids = torch.arange(c.vocab_size) if stored.vocab_ids is None else stored.vocab_ids
-    return Given(ids, c.target_layer_ids, c.num_hidden_layers, c.block_size, c.shift_label)
+    card = read_card(init) if (init / CARD).is_file() else {"data": {}}
+    made = c.target_layer_ids, c.num_hidden_layers, c.block_size, c.shift_label
+    return Given(ids, *made, _held_out(card["data"].get("record")))
+
+
+def _held_out(record: dict[str, Any] | None) -> tuple[int, int] | None:
+    """What a record of the training text says."""
+    if record is None or not {"holdout", "seed"} <= record.keys():
+        return None
+    return record["holdout"], record["seed"]
 
 
 def read_start(init: Path, s: TrainingConfig, taps: tuple[int, ...], ids: Tensor) -> Start:

@@ -22,6 +22,7 @@ from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.errors import InputError
 
 METHODS = ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned")
+FAMILY, FULL = "dflash", "gru"
 TEMPERATURES = (0.0, 1.0)
 
 
@@ -59,12 +60,29 @@ def survival(advanced: list[int], depth: int) -> list[float]:
     ]
 
 
-def presets(family: str) -> Sequence[str]:
-    """Presets of conf/method that decode with an exported drafter of a family."""
+def presets(drafter: Path) -> Sequence[str]:
+    """Presets of conf/method that decode with an exported drafter: those published for its family
+    and its head; for a GRU head, of which there are many, and for one without any, `METHODS`.
+    """
+    from dartree_exp.budgets.spec import BUDGETS
+    from dartree_exp.drafters.dflash.config import read_config
+    from dartree_exp.training.exported import family_of
     from dartree_exp.trees.spec import TREES
 
-    published = [entry for tree in TREES.values() for entry in tree.published.items()]
-    return [name for name, settings in published if settings.family == family] or METHODS
+    family, kind, causal, length = family_of(drafter), head_kind(drafter), False, False
+    if family == FAMILY:
+        config = read_config(drafter)
+        causal, length = config.causal, config.length_width is not None
+    fitting = {
+        name: entry.head
+        for tree in TREES.values()
+        for name, entry in tree.published.items()
+        if entry.family == family
+        and entry.head in ("none", kind)
+        and entry.causal == causal
+        and (length or not all(BUDGETS[budget].length for budget in entry.budgets))
+    }
+    return METHODS if kind == FULL or kind not in fitting.values() else list(fitting)
 
 
 def head_kind(drafter: Path) -> str:
@@ -72,7 +90,7 @@ def head_kind(drafter: Path) -> str:
     from dartree_exp.drafters.dflash.config import read_config
     from dartree_exp.training.exported import family_of
 
-    if family_of(drafter) != "dflash":
+    if family_of(drafter) != FAMILY:
         return "none"
     head = read_config(drafter).head
     return "none" if head is None else head.kind
@@ -171,7 +189,9 @@ def main(argv: list[str] | None = None) -> int:
         "tau", __doc__, "--drafter drafter --data text.jsonl --samples 4 --out validation.json"
     )
     parser.add_argument(
-        "--methods", nargs="+", help="presets of conf/method to decode with; none: the family's"
+        "--methods",
+        nargs="+",
+        help="presets of conf/method to decode with; none: its family's and head's",
     )
     parser.add_argument(
         "--temperatures", nargs="+", type=float, default=list(TEMPERATURES), help="of the target"
@@ -180,13 +200,11 @@ def main(argv: list[str] | None = None) -> int:
     add_prompt_arguments(parser)
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
-    from dartree_exp.training.exported import family_of
-
     samples, folder = held_out_prompts(args), args.drafter.resolve()
     rows = []
     for temperature in args.temperatures:
         validator = Validator(folder, samples, args.cap, args.threads, args.set, temperature)
-        for method in args.methods or presets(family_of(folder)):
+        for method in args.methods or presets(folder):
             row = validator.measure(method)
             rows.append(row)
             print(

@@ -18,6 +18,7 @@ STUDIES = groups()["experiment"]
 MOST_POINTS = 24
 SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=4", "engine.dtype=fp32", "engine.threads=1"]
 PROMISED = {
+    *("adaflash", "coupled"),
     *("all_methods", "three_arms", "pctree", "fig1", "block_size", "entropy"),
     *("budgets", "table1", "table2_construction", "table3_heads", "temperature"),
     *(
@@ -97,6 +98,9 @@ def test_a_study_runs_on_the_toy_target(
     runs = find_runs(tmp_path / "multirun" / study)
     assert {run.state for run in runs} == {"DONE"}
     assert all(sample.verdict == "exact" for run in runs for sample in run.samples)
+    for run in runs:
+        sent = sum(round_.tree_size for round_ in run.rounds)
+        assert sum(sample.verified or 0 for sample in run.samples) == sent
     # Points that differ only in what a method does not read would share a folder: no study here has
     # any.
     assert len(runs) == prod(map(len, {**swept(study), **ends}.values()))

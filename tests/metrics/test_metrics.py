@@ -13,10 +13,13 @@ from dartree_exp.metrics.measures import (
     point,
     prompt_sums,
     prompt_units,
+    spread,
     stage_share,
     survival,
 )
+from dartree_exp.metrics.stats import Estimate, spread_estimate
 from dartree_exp.metrics.summary import summarise
+from dartree_exp.records import RecordError
 from sample_records import sample
 
 RUN = [
@@ -30,6 +33,33 @@ def test_the_four_taus_differ_and_are_each_right():
     assert point(RUN, "tau_micro") == 15 / 3
     assert point(RUN, "drafts_per_round") == 12 / 3
     assert point(RUN, "emitted_per_round") == (6 + 7) / 3
+
+
+def test_verified_drafts_are_counted_where_they_are_recorded():
+    run = [sample("a", [2, 4], verified=10), sample("b", [9], verified=2)]
+    assert point(run, "verified_per_round") == 12 / 3
+    assert point([*run, sample("c", [1, 1])], "verified_per_round") == 12 / 3  # an older record
+    assert point(RUN, "verified_per_round") is None
+    with pytest.raises(RecordError, match="negative"):
+        sample("a", [2], verified=-1)
+
+
+def test_the_spread_is_that_of_the_categories_taus():
+    run = [
+        *(sample("a", [2, 4]), sample("b", [5])),  # math: 3 and 5
+        sample("c", [1], category="code"),
+        sample("d", [7], category="chat"),
+    ]
+    mean = (4 + 1 + 7) / 3
+    by_hand = math.sqrt(((4 - mean) ** 2 + (1 - mean) ** 2 + (7 - mean) ** 2) / 3)
+    metric = spread(["math", "code", "chat"])
+    assert point(run, metric) == pytest.approx(by_hand)
+    assert point(run[:3], metric) is None  # a category without a prompt
+    assert point(run[:2], spread(["math"])) == 0
+    assert spread_estimate(run, ["math", "code", "chat"]) == Estimate(point(run, metric))
+    more = [sample(f"{c}{i}", [i], category=c) for c in ("code", "chat") for i in (2, 4)]
+    found = spread_estimate([*run, *more], ["math", "code", "chat"])
+    assert found.low < found.value < found.high
 
 
 def test_both_speedups():

@@ -39,7 +39,7 @@ def test_rows_are_ordered_named_and_paired_with_the_baseline(sweep):
     assert [column.markdown or column.text for column in tables[1].rows[0]][1].startswith(
         "3.12 [2.59, 3.59], n = 4"
     )
-    assert list(tables[1].headers) == ["run", "math", "code", "chat"]
+    assert list(tables[1].headers) == ["run", "math", "code", "chat", "spread"]
     text = (sweep / "comparison.md").read_text()
     assert "| dflash | 12 |" in text and "**tau macro by category**" in text
     assert "+2.00…+2.00" in out.getvalue() and "against dflash, paired by prompt" in out.getvalue()

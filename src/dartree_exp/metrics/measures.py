@@ -63,6 +63,12 @@ def _tau_macro(s: SampleRecord) -> tuple[float, ...] | None:
     return (sum(s.acceptance_lengths) / s.rounds, 1) if s.error is None and s.rounds else None
 
 
+def _verified(s: SampleRecord) -> tuple[float, ...] | None:
+    if s.error is not None or s.verified is None or not s.rounds:
+        return None
+    return s.verified, s.rounds
+
+
 def _seconds_and_tokens(s: SampleRecord) -> tuple[float, ...] | None:
     """AR's decode seconds and tokens after the first, then the method's."""
     if s.error is not None or s.ar is None:
@@ -133,6 +139,12 @@ METRICS: dict[str, Metric] = {
             _quotient,
         ),
         Metric(
+            "verified_per_round",
+            "drafts that the target verified / rounds, the root not counted",
+            _verified,
+            _quotient,
+        ),
+        Metric(
             "speedup",
             "AR decode seconds per token after the first, summed over prompts, / the method's; "
             "prompts that fell back to AR included",
@@ -158,6 +170,26 @@ METRICS: dict[str, Metric] = {
         Metric("ar_tokens_per_second", "the same for lean AR", _ar_speed, _quotient),
     )
 }
+
+
+def spread(categories: Iterable[str]) -> Metric:
+    """The standard deviation of tau macro over these categories, which are all there are: the mean
+    squared distance is over their number.
+    """
+    places = {category: 2 * place for place, category in enumerate(categories)}
+
+    def columns(s: SampleRecord) -> tuple[float, ...] | None:
+        own = _tau_macro(s)
+        if own is None or s.category not in places:
+            return None
+        sums = [0.0] * (2 * len(places))
+        sums[places[s.category] : places[s.category] + 2] = own
+        return tuple(sums)
+
+    def value(sums: np.ndarray) -> np.ndarray:
+        return np.asarray(ratio(sums[..., ::2], sums[..., 1::2]).std(-1))
+
+    return Metric("spread", "standard deviation of tau macro over the categories", columns, value)
 
 
 def prompt_units(samples: Iterable[SampleRecord]) -> dict[str, str]:

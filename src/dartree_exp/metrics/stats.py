@@ -12,7 +12,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from dartree_exp.metrics.measures import METRICS, Metric, prompt_sums, prompt_units, ratio
+from dartree_exp.metrics.measures import (
+    METRICS,
+    Metric,
+    prompt_sums,
+    prompt_units,
+    ratio,
+    spread,
+)
 from dartree_exp.records.schema import SampleRecord
 
 LEVEL, REPLICATES, SEED = 0.95, 5000, 0
@@ -52,6 +59,16 @@ def estimate(samples: Iterable[SampleRecord], metric: Metric | str) -> Estimate:
     """A metric (of METRICS by name) with its 95 % interval over prompts."""
     metric = _metric(metric)
     return bootstrap(_table(prompt_sums(samples, metric)), metric.value)
+
+
+def spread_estimate(samples: Sequence[SampleRecord], categories: Sequence[str]) -> Estimate:
+    """`measures.spread`, with an interval if every category has two prompts: resamples in which a
+    category is missing have no spread, so one prompt each would leave nothing to vary.
+    """
+    found = estimate(samples, spread(categories))
+    parts = [[s for s in samples if s.category == category] for category in categories]
+    fewest = min(len(prompt_sums(part, METRICS["tau_macro"])) for part in parts)
+    return found if fewest > 1 else Estimate(found.value)
 
 
 def bootstrap(table: np.ndarray, value: Callable[[np.ndarray], np.ndarray]) -> Estimate:

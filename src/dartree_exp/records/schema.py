@@ -66,8 +66,10 @@ class SampleRecord(Line):
     tokens advanced in each round, including the bonus token and not trimmed (the papers' tau).
     `emitted_per_round_counts`: tokens of each round that reached the output (none after a stop or
     past the cap), so `emitted == 1 + sum(emitted_per_round_counts)`. `time` has the keys of
-    `StageClock.times()`; `ar` has `emitted`, `prefill` and `decode`. `fallback`: why the prompt was
-    decoded by AR instead (the drafter could not take it). `error`: set if the sample failed.
+    `StageClock.times()`; `ar` has `emitted`, `prefill` and `decode`. `verified`: drafts that the
+    target verified in all rounds, the roots not counted (None in older records). `fallback`: why
+    the prompt was decoded by AR instead (the drafter could not take it). `error`: set if the sample
+    failed.
     """
 
     id: str
@@ -94,6 +96,7 @@ class SampleRecord(Line):
     enable_thinking: bool = False
     exact: bool = True  # the verification rule preserves the target's distribution
     repeat: int = 0
+    verified: int | None = None
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -111,7 +114,8 @@ class SampleRecord(Line):
                 f"{len(self.emitted_per_round_counts)} emitted counts"
             )
         times = [*self.time.values(), *(self.ar or {}).values()]
-        if min([0, *times, *self.acceptance_lengths, *self.emitted_per_round_counts]) < 0:
+        counted = [*self.acceptance_lengths, *self.emitted_per_round_counts, self.verified or 0]
+        if min([0, *times, *counted]) < 0:
             problems.append("a count or a time is negative")
         if self.ar is not None and not {"emitted", "decode"} <= self.ar.keys():
             problems.append(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dartree_exp.metrics.stats import estimate
+from dartree_exp.metrics.measures import spread
+from dartree_exp.metrics.stats import estimate, spread_estimate
 from dartree_exp.report import caveats, claims, footer, verdicts
 from dartree_exp.report.cells import counted, name_cell, of_category, title
 from dartree_exp.report.labels import Group, method_names
@@ -20,11 +21,18 @@ def by_category(group: Group, categories: Sequence[str]) -> Table:
                 counted(interval("tau_macro", estimate(chosen, "tau_macro").to_dict()), chosen)
             )
         claims.mark_best(rows, column, group.runs, samples, "tau_macro")
-    notes = [*footer.stamp(group.runs), claims.BEST, *footer.definitions("tau_macro")]
+    over = spread(categories)
+    for row, run in zip(rows, group.runs, strict=True):
+        row.append(interval(over.name, spread_estimate(run.samples, categories).to_dict()))
+    notes = [
+        *footer.stamp(group.runs),
+        claims.BEST,
+        f"{over.name}: {over.definition}",
+        *footer.definitions("tau_macro"),
+    ]
     said = verdicts.lead(group.runs, group.names)
-    return Table(
-        title("tau macro by category", group), ["run", *categories], rows, notes, frozenset(), *said
-    )
+    headers = ["run", *categories, over.name]
+    return Table(title("tau macro by category", group), headers, rows, notes, frozenset(), *said)
 
 
 def overview(groups: Sequence[Group]) -> Table:

@@ -125,6 +125,7 @@ def _row(run: Run, category: str, numbers: Mapping[str, Any]) -> list[Cell]:
             "speedup_macro",
             "drafts_per_round",
             "emitted_per_round",
+            "verified_per_round",
             "tokens_per_second",
             "ar_tokens_per_second",
         )

@@ -34,6 +34,7 @@ def sample_record(
         verdict_detail=verdict.detail,
         emitted=len(drafted.ids),
         rounds=len(drafted.rounds),
+        verified=sum(r.tree.num_nodes for r in drafted.rounds),
         acceptance_lengths=[r.tokens_advanced for r in drafted.rounds],
         emitted_per_round_counts=[r.emitted for r in drafted.rounds],
         time=drafted.time,

@@ -67,10 +67,11 @@ def write_run(
     environment=None,
     rounds=(),
     trees=(),
+    policy=None,
     **settings,
 ):
     """A run folder as a run leaves it; `settings` are further lines of its configuration,
-    `a.b=value` as `a__b`.
+    `a.b=value` as `a__b`. policy: the group `budget`.
     """
     config = {
         "method": method,
@@ -82,6 +83,8 @@ def write_run(
         "engine": {"profile": False},
         "protocol": "default",
     }
+    if policy is not None:
+        config["budget"] = policy
     for key, value in settings.items():
         *groups, name = key.split("__")
         place = config

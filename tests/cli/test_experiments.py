@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from dartree_exp.__main__ import main
@@ -18,7 +19,7 @@ STUDIES = groups()["experiment"]
 MOST_POINTS = 24
 SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=4", "engine.dtype=fp32", "engine.threads=1"]
 PROMISED = {
-    *("adaflash", "coupled"),
+    *("adaflash", "coupled", "lengths", "libraspec"),
     *("all_methods", "three_arms", "pctree", "fig1", "block_size", "entropy"),
     *("budgets", "table1", "table2_construction", "table3_heads", "temperature"),
     *(
@@ -35,7 +36,14 @@ PROMISED = {
 def swept(study: str) -> dict[str, list[str]]:
     """The values that a study sweeps, by key."""
     params = OmegaConf.load(CONF / "experiment" / f"{study}.yaml").hydra.sweeper.params
-    return {str(key): str(value).split(",") for key, value in params.items()}
+    parser = OverridesParser.create()
+    found = [parser.parse_override(f"{key}={value}") for key, value in params.items()]
+    return {
+        one.get_key_element(): list(one.sweep_string_iterator())
+        if one.is_sweep_override()
+        else [one.get_value_element_as_str()]
+        for one in found
+    }
 
 
 def test_the_papers_studies_are_there() -> None:

@@ -15,7 +15,7 @@ from dartree_exp.report.figures import plots
 from dartree_exp.report.plots.curves import Curve, curves, heat_map
 from dartree_exp.report.plots.rounds import stage_bars
 from dartree_exp.report.plots.style import COLOURS, svg
-from dartree_exp.report.shares import branch_estimates, survival_estimates
+from dartree_exp.report.shares import branch_estimates, length_estimates, survival_estimates
 from sample_records import mini_run, recorded_run, sample, write_run
 
 
@@ -105,6 +105,24 @@ def test_branch_ranks_divide_accepted_by_offered():
     old = at("c", [], [1])
     old.accepted_places = old.path_children = None
     assert branch_estimates([old], {"a": "a"}) == []
+
+
+def test_lengths_are_those_of_the_recorded_trees(tmp_path):
+    path = recorded_run(tmp_path / "a", policy={"name": "libraspec", "costs": []})
+    assert names_of(path)[-1] == "lengths_0"
+    assert "lengths_0" not in names_of(recorded_run(tmp_path / "b", policy={"name": "fixed"}))
+    trees = Run(path).trees
+    # Nodes at depths 1, 2, 3, 1, 3, 2, each half as likely as its parent: 1.75 drafts, rounded.
+    [(expected, found)] = length_estimates(trees, {"a": "a"})
+    assert (expected, found.value, found.low) == (2, 4, None)
+    trees[0].scores = [0.0] * 7  # six drafts are certain
+    trees[1].verified = None  # the whole tree
+    (few, some), (many, sure) = length_estimates(trees, {"a": "a"})
+    assert (few, some.value, many, sure.value) == (2, (6 + 4) / 2, 6, 4)
+    trees[2].tokens = trees[2].tokens[:1]  # a plain step
+    assert length_estimates(trees[2:], {"a": "a"}) == []
+    drawn = svg(plots([Run(path)])[-1].draw())
+    assert "drafts verified" in drawn and "libraspec" not in drawn.split("dartree")[0]
 
 
 def test_equal_data_gives_equal_svg_without_a_network_address():

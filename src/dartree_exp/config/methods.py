@@ -4,7 +4,9 @@ their parts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 from dartree_exp.budgets.spec import AUTO, FIXED
 from dartree_exp.config.schema import Config
@@ -28,6 +30,13 @@ def published() -> dict[str, Published]:
 def known_methods() -> list[str]:
     """Plain decoding and the published methods."""
     return [AR, *published()]
+
+
+def chooses_lengths(config: Mapping[str, Any]) -> bool:
+    """Whether a budget policy chooses in each round of this recorded configuration; False if the
+    record has none.
+    """
+    return (config.get("budget") or {}).get("name") not in (None, FIXED)
 
 
 def method_name(config: Config) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dartree_exp.config.methods import chooses_lengths
 from dartree_exp.config.unread import unread
 from dartree_exp.console.printable import printable_line
 from dartree_exp.metrics.clock import STAGES
@@ -17,7 +20,7 @@ from dartree_exp.metrics.stats import Estimate, estimate
 from dartree_exp.records import RoundRecord, Run, SampleRecord
 from dartree_exp.report import caveats, claims, footer
 from dartree_exp.report.labels import Group, compared, group_runs, name_runs, name_settings
-from dartree_exp.report.shares import branch_estimates, survival_estimates
+from dartree_exp.report.shares import branch_estimates, length_estimates, survival_estimates
 from dartree_exp.report.tables import method_of
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ KNOBS = {
     "tree.candidates": "candidates K per depth",
 }
 NUMBERS = {"tau_macro": "tau macro, tokens per round", "speedup": "speedup, × plain decoding"}
+LONGEST_NAME = 60  # of a line that is named after its settings alone
 MOST_SERIES = 8  # lines per plot; if there are more runs, those of a method are pooled
 
 
@@ -48,7 +52,8 @@ def plots(runs: Sequence[Run]) -> list[Plot]:
     found: list[Plot] = []
     for index, group in enumerate(group_runs(runs)):
         suffix = f"_{index}" if group.title else ""
-        for plot in (*_knob_plots(group), *_grids(group), *_round_plots(group)):
+        made = _knob_plots(group), _grids(group), _round_plots(group), _length_plots(group)
+        for plot in chain.from_iterable(made):
             title = f"{plot.title}: {group.title}" if group.title else plot.title
             found.append(Plot(plot.name + suffix, title, plot.caption, plot.draw))
     return found
@@ -222,6 +227,36 @@ def _round_plots(group: Group) -> Iterator[Plot]:
             f"{pooled}",
             lambda: _rounds().candidate_curves(places),
         )
+
+
+def _length_plots(group: Group) -> Iterator[Plot]:
+    """For each method with a budget policy: what that chose by the drafter's confidence."""
+    methods: dict[str, list[Run]] = defaultdict(list)
+    for run in group.runs:
+        if chooses_lengths(run.config) and run.trees:
+            methods[method_of(run)].append(run)
+    for index, (method, runs) in enumerate(methods.items()):
+        units = prompt_units(sample for run in runs for sample in run.samples)
+        names = [name.removeprefix(method).strip() or method for name in name_runs(runs)[0]]
+        lines = {
+            name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…": points
+            for name, run in zip(names, runs, strict=True)
+            if (points := length_estimates(run.trees, units))
+        }
+        if lines:
+            yield Plot(
+                f"lengths_{index}",
+                f"Length against confidence, {printable_line(method)}",
+                "drafts verified per round, by the sum of the path probabilities of all drafts "
+                "that were built, rounded; rounds whose trees are recorded; bands: "
+                f"{footer.INTERVAL}",
+                partial(_length_curves, lines),
+            )
+
+
+def _length_curves(lines: dict[str, list[tuple[int, Estimate]]]) -> Figure:
+    figure: Figure = _rounds().length_curves(lines)
+    return figure
 
 
 def _rounds():

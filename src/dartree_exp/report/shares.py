@@ -1,4 +1,4 @@
-"""Shares of rounds and nodes for plots, with intervals over prompts."""
+"""Shares of rounds and nodes, and lengths, for plots, with intervals over prompts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dartree_exp.metrics.measures import Metric, ratio
 from dartree_exp.metrics.stats import Estimate, bootstrap, estimate
-from dartree_exp.records import RoundRecord, SampleRecord
+from dartree_exp.records import RoundRecord, SampleRecord, TreeRecord
 
 MOST_PLACES = 8  # bars by branch rank
 
@@ -57,6 +57,28 @@ def branch_estimates(
     stacked = np.stack(list(tables.values()))  # [P, places, 2]
     offered = stacked[:, :, 1].sum(0) > 0
     return [bootstrap(stacked[:, place], _quotient) for place in range(most) if offered[place]]
+
+
+def length_estimates(
+    trees: Sequence[TreeRecord], units: Mapping[str, str]
+) -> list[tuple[int, Estimate]]:
+    """(drafts expected, drafts verified per round), ascending, with intervals over prompts.
+
+    Expected is the sum of the path probabilities of all nodes that were built, by the drafter
+    itself: the drafts of this round that would be accepted if it were right. Rounds are grouped by
+    that number, rounded; those without a draft are left out. units: `metrics.prompt_units`.
+    """
+    groups: dict[int, dict[str, np.ndarray]] = defaultdict(lambda: defaultdict(lambda: np.zeros(2)))
+    for tree in trees:
+        built = len(tree.tokens) - 1
+        if built:
+            sent = built if tree.verified is None else len(tree.verified) - 1
+            expected = round(float(np.exp(tree.scores[1:]).sum()))
+            groups[expected][units[tree.id]] += (sent, 1)
+    return [
+        (expected, bootstrap(np.stack(list(sums.values())), _quotient))
+        for expected, sums in sorted(groups.items())
+    ]
 
 
 def _quotient(sums: np.ndarray) -> np.ndarray:

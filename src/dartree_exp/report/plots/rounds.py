@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dartree_exp.metrics.clock import STAGES
 from dartree_exp.metrics.stats import Estimate
-from dartree_exp.report.plots.style import COLOURS, HEIGHT, WIDTH, canvas, legend, look
+from dartree_exp.report.plots.style import COLOURS, HEIGHT, SOFT, WIDTH, canvas, legend, look
 
 
 def survival_curves(series: Mapping[str, Sequence[Estimate]]) -> Figure:
@@ -95,6 +95,27 @@ def candidate_curves(places: Mapping[str, Mapping[int, int]]) -> Figure:
         axes.set_ylim(top=1.01)
         axes.set_xlabel("candidates considered per depth")
         axes.set_ylabel("accepted drafts among them")
+        legend(figure, axes, most=0)
+    return figure
+
+
+def length_curves(series: Mapping[str, Sequence[tuple[int, Estimate]]]) -> Figure:
+    """Drafts verified per round against the drafts that the drafter expected to be accepted, a line
+    per run; below the dotted line more is expected than is verified.
+    """
+    with canvas() as (figure, [axes]):
+        for index, (name, points) in enumerate(series.items()):
+            at, style = [x for x, _ in points], look(index)
+            estimates = [estimate for _, estimate in points]
+            axes.plot(at, [e.value for e in estimates], label=name, **style)
+            low, high = ([np.nan if v is None else v for v in ends] for ends in _ends(estimates))
+            axes.fill_between(at, low, high, color=style["color"], alpha=0.13, linewidth=0)
+        longest = max(x for points in series.values() for x, _ in points)
+        axes.plot([0, longest], [0, longest], color=SOFT, linestyle=":", linewidth=1)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("drafts expected to be accepted, by the drafter's own probabilities")
+        axes.set_ylabel("drafts verified")
         legend(figure, axes, most=0)
     return figure
 

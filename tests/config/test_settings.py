@@ -87,7 +87,7 @@ def test_every_training_composes(stage: str) -> None:
     overrides = [f"training={stage}"]
     config = typed(composed(overrides, TRAIN), TrainConfig, overrides)
     family = {"eagle": "eagle", "medusa": "medusa"}.get(stage, "dflash")
-    stages = {"dspark": "head", "eagle": "backbone", "medusa": "backbone"}
+    stages = {"dspark": "head", "dblast": "head", "eagle": "backbone", "medusa": "backbone"}
     assert config.training.stage == stages.get(stage, stage) and config.training.family == family
 
 

@@ -76,6 +76,19 @@ class TrainingConfig:
         above=0.0,
     )
     rkl_temperature: float = knob("temperature of both laws of the reverse KL", above=0.0)
+    accept: float = knob(
+        "weight of the expected accepted length of a latent mixture, sum_d P_d; P_d: the chance "
+        "that d drafts of it are the text's (DBLast)",
+        low=0.0,
+    )
+    accept_form: str = knob(
+        "what falls as that length L grows: log, -log L; expected, -L", allowed=("log", "expected")
+    )
+    accept_threshold: float = knob(
+        "a depth counts in that length only if it is reached with at least this probability",
+        low=0.0,
+        high=1.0,
+    )
     gamma: float = knob("slot k of a block weighs exp(-k / gamma)", above=0.0)
     loss_slots: int = knob("slots drawn per block for the loss, in proportion to weight", low=1)
     vocab: int | None = knob(
@@ -165,11 +178,12 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
         yield f"training.short_block={s.short_block}: must be at most training.block={s.block}"
     if s.pure_prefix >= s.block:
         yield f"training.pure_prefix={s.pure_prefix}: must be less than training.block={s.block}"
-    if not s.ce + s.l1 + s.kl + s.rkl:
+    if not s.ce + s.l1 + s.kl + s.rkl + s.accept:
         yield (
-            "training.ce=0, training.l1=0, training.kl=0, training.rkl=0: at least one must be "
-            "above 0"
+            "training.ce=0, training.l1=0, training.kl=0, training.rkl=0, training.accept=0: at "
+            "least one must be above 0"
         )
+    yield from _mixture_conflicts(s)
     if s.family != "dflash" and s.stage != "backbone":
         yield (
             f"training.family={s.family}, training.stage={s.stage}: correction heads are trained "
@@ -212,6 +226,33 @@ def _conflicts(config: TrainConfig) -> Iterator[str]:
             yield f"{key}={path}: does not exist; give {what}"
     if s.init is not None and not os.path.isdir(os.path.expanduser(s.init)):
         yield f"training.init={s.init}: no such folder"
+
+
+def _mixture_conflicts(s: TrainingConfig) -> Iterator[str]:
+    if s.stage not in ("head", "joint") or not HEADS[s.head].mixture:
+        if s.accept:
+            mixtures = ", ".join(name for name, head in HEADS.items() if head.mixture)
+            yield (
+                f"training.accept={s.accept:g}: is the accepted length of a mixture over blocks; "
+                f"needs training.head={mixtures} and training.stage=head or joint, else 0"
+            )
+        return
+    if s.l1 + s.kl + s.rkl:
+        yield (
+            f"training.l1={s.l1:g}, training.kl={s.kl:g}, training.rkl={s.rkl:g}, "
+            f"training.head={s.head}: a mixture has no such loss; use training.ce and "
+            "training.accept, and 0 here"
+        )
+    if s.loss_slots < s.block:
+        yield (
+            f"training.loss_slots={s.loss_slots}, training.head={s.head}: the slots of a mixture "
+            f"depend on each other, so all of them are needed; use {s.block}"
+        )
+    if s.stage == "joint" and not s.ce:
+        yield (
+            f"training.ce=0, training.stage=joint, training.head={s.head}: the base loss is a "
+            "cross-entropy; must be above 0"
+        )
 
 
 def _length_conflicts(s: TrainingConfig) -> Iterator[str]:

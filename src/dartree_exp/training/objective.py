@@ -11,6 +11,11 @@ from dartree_exp.drafters.heads.spec import HEADS
 from dartree_exp.training.settings import corrects
 
 BASE, CORRECTED = "cross-entropy of the base logits", "cross-entropy of the corrected logits"
+MIXED = "cross-entropy of the mixture, its category summed out"
+ACCEPTED = {
+    "log": "negative logarithm of the mixture's expected accepted length",
+    "expected": "negative expected accepted length of the mixture",
+}
 L1 = "L1 distance to the target's distribution"
 KL = "KL divergence of the {logits} logits from the target's distribution"
 REVERSE_KL = (
@@ -35,15 +40,17 @@ of a block.
 
 
 def objective_of(settings: TrainingConfig) -> dict[str, Any]:
-    """`terms` (loss, weight), `gamma` of the slot weights exp(-k / gamma), `schedule` of the
-    learning rate.
+    """`terms` (loss, weight), `gamma` of the slot weights exp(-k / gamma) (None: no term has them),
+    `schedule` of the learning rate.
     """
+    mixture = corrects(settings.stage) and HEADS[settings.head].mixture
+    corrected = MIXED if mixture else CORRECTED
     if settings.stage == "joint":
         share = f"from 1 to 0 over {100 * settings.base_decay:g} % of the run"
-        shares = [("base", BASE, share), ("corrected", CORRECTED, "the rest")]
+        shares = [("base", BASE, share), ("corrected", corrected, "the rest")]
     else:
         head = corrects(settings.stage)
-        shares = [("corrected", CORRECTED, "") if head else ("base", BASE, "")]
+        shares = [("corrected", corrected, "") if head else ("base", BASE, "")]
     label = LIKELIEST if settings.rkl else ""
     terms = [
         {"loss": loss, "weight": share if share and weight == 1 else f"{weight:g} {share}".strip()}
@@ -61,21 +68,30 @@ def objective_of(settings: TrainingConfig) -> dict[str, Any]:
         )
         if weight
     ]
+    if mixture and settings.accept:
+        terms.append(_acceptance(settings, shares[-1][2]))
     if settings.length_width:
         terms.append({"loss": LENGTH[settings.length_loss], "weight": "1"})
     if corrects(settings.stage) and HEADS[settings.head].confident:
         terms.append({"loss": CONFIDENCE, "weight": "1"})
-    return {"terms": terms, "gamma": settings.gamma, "schedule": settings.schedule}
+    gamma = settings.gamma if settings.ce or not mixture else None
+    return {"terms": terms, "gamma": gamma, "schedule": settings.schedule}
+
+
+def _acceptance(settings: TrainingConfig, share: str) -> dict[str, str]:
+    loss = ACCEPTED[settings.accept_form]
+    if settings.accept_threshold:
+        loss += f", of depths reached with probability {settings.accept_threshold:g} or more"
+    weight = share if share and settings.accept == 1 else f"{settings.accept:g} {share}".strip()
+    return {"loss": loss, "weight": weight}
 
 
 def sentences(objective: dict[str, Any], head: str | None, block: int) -> str:
     """The objective in words; for a Markov head (None: no head was trained) also what differs from
     the published one.
     """
-    text = (
-        f"Objective: {_terms(objective)}; {_slots(objective['gamma'])}; learning rate: "
-        f"{objective['schedule']} decay."
-    )
+    weights = "" if objective["gamma"] is None else f"{_slots(objective['gamma'])}; "
+    text = f"Objective: {_terms(objective)}; {weights}learning rate: {objective['schedule']} decay."
     if head is None or not HEADS[head].confident:
         return text
     gamma = DSPARK_GAMMA.get(block)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dartree_exp.config.training import TrainingConfig
 from dartree_exp.drafters.heads.head import AdditiveHead
+from dartree_exp.drafters.heads.latent import LatentHead
 from dartree_exp.models.registry import cpu_has_bf16
 from dartree_exp.training.batches import Batch, Vocabulary
 from dartree_exp.training.drafted import own_head, slot_hidden
@@ -25,6 +26,7 @@ from dartree_exp.training.losses import (
     length_labels,
     position_weights,
 )
+from dartree_exp.training.mixture import MixtureMix, mixture_loss
 from dartree_exp.training.model import DraftModel
 from dartree_exp.training.settings import base_share, corrects, first_slot
 
@@ -43,8 +45,12 @@ class Drawn:
 
     @property
     def totals(self) -> list[float]:
-        """Sums of the weights of the drafting loss and of the confidence loss."""
-        return [float(self.share[self.live].sum()), float(self.share[self.inside].sum())]
+        """Sums of the weights of the drafting loss and of the confidence loss, and the number of
+        blocks whose first drawn slot has a label.
+        """
+        first = self.live % self.slots.shape[1] == 0
+        shares = [float(self.share[rows].sum()) for rows in (self.live, self.inside)]
+        return [*shares, float(first.sum())]
 
 
 def draw(batch: Batch, s: TrainingConfig, generators: Sequence[torch.Generator]) -> Drawn:
@@ -65,7 +71,7 @@ def draw(batch: Batch, s: TrainingConfig, generators: Sequence[torch.Generator])
 @dataclass(frozen=True)
 class StepLoss:
     """Losses of one step, and what their gradients come from. confidence, length: 0 without such a
-    head.
+    head. accepted: expected accepted length of a block, 0 without a mixture.
 
     tensors: what the gradients of the chunked loss belong to; autograd continues from them. None: a
     scalar.
@@ -77,6 +83,7 @@ class StepLoss:
     length: float
     tensors: list[Tensor]
     gradients: list[Tensor | None]
+    accepted: float = 0.0
 
     def backward(self) -> None:
         if self.tensors:
@@ -107,6 +114,8 @@ class Step(nn.Module):
         shape, table = batch.labels.shape[:2], own_head(model.backbone)
         labels = batch.labels.flatten(0, 1).gather(1, slots).flatten()
         codes = output = head = None
+        if corrects(s.stage) and isinstance(model.head, LatentHead):
+            return self._mixture(model.head, batch, drawn, totals, base_share(s, progress))
         if corrects(s.stage):
             assert isinstance(model.head, AdditiveHead)
             head = model.head
@@ -175,4 +184,41 @@ class Step(nn.Module):
             0.0 if misjudged is None else float(misjudged.detach()),
             [tensor for tensor, _ in found],
             [gradient for _, gradient in found],
+        )
+
+    def _mixture(
+        self, head: LatentHead, batch: Batch, drawn: Drawn, totals: Sequence[float], share: float
+    ) -> StepLoss:
+        """Of a latent mixture, whose slots depend on each other: all of them are drawn."""
+        s, shape = self.settings, drawn.slots.shape
+        trained = s.stage != "head"
+        with torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bf16()):
+            with torch.set_grad_enabled(trained):
+                blocks = slot_hidden(self.model.backbone, batch, self.vocabulary.embed)
+                hidden = blocks.flatten(0, 1).float()
+            codes, output = head.codes(hidden).float(), head.readout().float()
+            prior = head.log_prior(hidden, batch.previous.flatten(0, 1)[:, 0])
+            result = mixture_loss(
+                hidden.detach(),
+                self.vocabulary.head,
+                batch.labels.flatten(0, 1),
+                drawn.share.view(shape),
+                (totals[0], totals[2]),
+                codes.detach(),
+                output.detach(),
+                prior.detach(),
+                mix=MixtureMix(s.ce, s.accept, s.accept_form == "log", s.accept_threshold),
+                base_share=share,
+                hidden_gradient=trained,
+            )
+        tensors = [codes, output, prior, *([hidden] if trained else [])]
+        gradients = [result.codes, result.output, result.prior, result.hidden]
+        return StepLoss(
+            result.base,
+            result.final,
+            0.0,
+            0.0,
+            tensors,
+            gradients[: len(tensors)],
+            result.accepted,
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
 from dartree_exp.config.training import TrainConfig, needs_finals
+from dartree_exp.drafters.heads.latent import LatentHead
 from dartree_exp.engines.target import Target
 from dartree_exp.training.average import ema
 from dartree_exp.training.batches import (
@@ -210,6 +211,8 @@ class Trainer:
         losses = {"base": loss.base, "final": loss.final, "confidence": loss.confidence}
         if self.model.length is not None:
             losses["length"] = loss.length
+        if corrects(s.stage) and isinstance(self.model.head, LatentHead):
+            losses["accepted"] = loss.accepted
         means = [x / team.size for x in team.sums(list(losses.values()))]
         for key, value in zip([*losses, "grad_norm"], [*means, float(norm)], strict=True):
             old = self.running.get(key, value)

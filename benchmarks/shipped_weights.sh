@@ -95,3 +95,13 @@ ship bidirectional ${base}_bidirectional 4
 # A longer block, for the study of block sizes.
 train block24 minutes 15 "$on" training.block=24
 ship block24 ${base}_block24 4
+
+# AdaFlash: one process drafts and trains in turn. `before` has the same backbone and a length head.
+on_policy() {  # name, minutes of CPU time or steps, how many, settings
+  local name=$1 unit=$2 length; length=$("$python" -c "print(max(1, int($3 * $scale)))"); shift 3
+  "$python" -m dartree_exp.train training=on_policy training.init="$weights/$base" data="$data" threads=2 \
+    training.save_every=300 training."$unit"="$length" output="$work/runs" name="$name" "$@"
+  ship "$name" ${base}_"$name" 4
+}
+on_policy before steps 64 training.prefit_steps="$("$python" -c "print(max(1, int(64 * $scale)))")"
+on_policy adaflash minutes 120 training.prefit_steps=64

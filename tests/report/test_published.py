@@ -148,7 +148,7 @@ def test_what_cannot_be_run_here_is_named_and_has_no_preset():
 def test_every_benchmark_of_the_papers_is_one_of_their_columns():
     columns = {column for row in published() for column in row.cells}
     names = {compose([f"benchmark={name}"]).benchmark.name for name in groups()["benchmark"]}
-    assert names - columns == {"mini"}
+    assert names - columns == {"mini", "creative"}
 
 
 def test_speedups_are_macro_on_both_sides_and_say_over_which_ar(tmp_path):

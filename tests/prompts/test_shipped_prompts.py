@@ -12,31 +12,45 @@ from benchmark_support import benchmark
 
 from dartree_exp.prompts import load_prompts
 
-# A change of the file is a new version: raise `version` in conf/benchmark/mini.yaml, then this
-# pair.
-PINNED = ("1", "75f6eb3326d2fe3b8f7f3da01fb0ecfa472da888c1eae4380f71486a09d0c45f")
+# A change of a file is a new version: raise `version` in conf/benchmark/NAME.yaml, then this pair.
+PINNED = {
+    "mini": ("1", "75f6eb3326d2fe3b8f7f3da01fb0ecfa472da888c1eae4380f71486a09d0c45f"),
+    "creative": ("1", "28b6db507b313ac92300d61d892cc48b1c7adc85d699d4a56469f9519b9085cc"),
+}
+CATEGORIES = {
+    "mini": dict.fromkeys(("math", "code", "chat"), 16),
+    "creative": dict.fromkeys(("story", "poem", "dialogue", "other"), 6),
+}
+SHIPPED = pytest.mark.parametrize("name", list(PINNED))
 
 
 def normalised(text):
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
-def test_version_names_the_content():
-    content = (files("dartree_exp.prompts") / "mini.jsonl").read_bytes()
-    assert (benchmark("mini").version, hashlib.sha256(content).hexdigest()) == PINNED
+@SHIPPED
+def test_version_names_the_content(name):
+    content = (files("dartree_exp.prompts") / f"{name}.jsonl").read_bytes()
+    assert (benchmark(name).version, hashlib.sha256(content).hexdigest()) == PINNED[name]
 
 
-def test_sixteen_of_each_category_all_different():
-    prompts = load_prompts(benchmark("mini"))
-    assert Counter(prompt.category for prompt in prompts) == {"math": 16, "code": 16, "chat": 16}
-    assert [prompt.id for prompt in prompts] == [f"mini/{i}" for i in range(48)]
-    assert len({normalised(prompt.turns[0]) for prompt in prompts}) == 48
-    assert all((len(p.turns), p.benchmark, p.version) == (1, "mini", "1") for p in prompts)
+@SHIPPED
+def test_equally_many_of_each_category_all_different(name):
+    prompts, total = load_prompts(benchmark(name)), sum(CATEGORIES[name].values())
+    assert Counter(prompt.category for prompt in prompts) == CATEGORIES[name]
+    assert [prompt.id for prompt in prompts] == [f"{name}/{i}" for i in range(total)]
+    assert len({normalised(prompt.turns[0]) for prompt in prompts}) == total
+    assert all((len(p.turns), p.benchmark, p.version) == (1, name, "1") for p in prompts)
     assert all(p.turns[0].endswith("\\boxed{}.") == (p.category == "math") for p in prompts)
 
 
 def test_no_training_prompt_is_among_them(shared_data):
-    mine = {normalised(turn) for prompt in load_prompts(benchmark("mini")) for turn in prompt.turns}
+    mine = {
+        normalised(turn)
+        for name in PINNED
+        for prompt in load_prompts(benchmark(name))
+        for turn in prompt.turns
+    }
     with gzip.open(
         shared_data / "smollm2_generated" / "greedy_192.jsonl.gz", "rt", encoding="utf-8"
     ) as lines:

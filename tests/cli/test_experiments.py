@@ -19,7 +19,7 @@ STUDIES = groups()["experiment"]
 MOST_POINTS = 24
 SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=4", "engine.dtype=fp32", "engine.threads=1"]
 PROMISED = {
-    *("adaflash", "coupled", "lengths", "libraspec"),
+    *("adaflash", "coupled", "dblast", "lengths", "libraspec"),
     *("all_methods", "three_arms", "pctree", "fig1", "block_size", "entropy"),
     *("budgets", "table1", "table2_construction", "table3_heads", "temperature"),
     *(
@@ -72,12 +72,12 @@ def test_a_study_says_its_command_and_is_affordable(study: str) -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_caps_the_answers_of_mini_alone(study: str) -> None:
+def test_a_study_caps_the_answers_of_our_own_prompts_alone(study: str) -> None:
     caps = {
         name: compose([f"experiment={study}", f"benchmark={name}"]).decoding.max_new_tokens
         for name in groups()["benchmark"]
     }
-    assert caps == {name: 96 if name == "mini" else 2048 for name in caps}
+    assert caps == {name: 96 if name in ("mini", "creative") else 2048 for name in caps}
     assert {"mini", "gsm8k", "math500", "humaneval", "mt_bench"} <= set(caps)
     assert (
         compose([f"experiment={study}", "decoding.max_new_tokens=7"]).decoding.max_new_tokens == 7

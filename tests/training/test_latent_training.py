@@ -7,21 +7,25 @@ import json
 import pytest
 import torch
 from test_card import settings as head_settings
-from training_support import interrupted, overrides, run
+from training_support import MIXTURE, overrides, run
 
 from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
 from dartree_exp.errors import ConfigError
 from dartree_exp.train import main as train
+from dartree_exp.training.batches import generator, load_captured, make_batch
 from dartree_exp.training.card import main as card
 from dartree_exp.training.edges import main as edges
+from dartree_exp.training.export import load_run
 from dartree_exp.training.export import main as export
+from dartree_exp.training.model import load_vocabulary
 from dartree_exp.training.objective import objective_of, sentences
+from dartree_exp.training.settings import from_json
 from dartree_exp.training.state import load_state
+from dartree_exp.training.step import Step, draw
 from dartree_exp.training.tau import main as tau
 from dartree_exp.training.tau import presets
+from dartree_exp.training.validate import even_anchors
 from dartree_exp.training.validate import main as validate
-
-OWN = {"latents": 3, "latent_rank": 8, "lr": 0.03, "loss_slots": 4, "short_block": 4}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,7 @@ def made(tiny, tmp_path_factory):
     root = tmp_path_factory.mktemp("latent")
     runs = root / "training"
     run(tiny, runs / "backbone", steps=60)
-    curve = run(tiny, runs / "head", stage="dblast", steps=80, init=runs / "backbone", **OWN)
+    curve = run(tiny, runs / "head", stage="dblast", steps=80, init=runs / "backbone", **MIXTURE)
     paths = ["--run", str(runs / "head"), "--data", str(tiny.data), "--target", str(tiny.target)]
     assert export([*paths, "--out", str(root / "out"), "--holdout", "2"]) == 0
     return runs / "backbone", curve, runs / "head", root / "out"
@@ -49,22 +53,47 @@ def test_it_learns_and_leaves_the_backbone_alone(made):
     assert "logarithm" in meta["objective"]["terms"][1]["loss"]
 
 
-@pytest.mark.parametrize("more", [{}, {"stage": "joint", "ce": 0.5, "latent_prior": "root"}])
-def test_a_resumed_training_is_the_uninterrupted_one(tiny, made, tmp_path, more):
-    options = {"stage": "dblast", "steps": 6, "init": made[0], **OWN, **more}
-    given = [f"training.stage={options.pop('stage')}"] if more else []
-    options = {**options, "stage": "dblast", "settings": given}
-    runs = tmp_path / "training"
-    run(tiny, runs / "whole", **options)
-    interrupted(tiny, runs / "parts", 3, **options)
-    run(tiny, runs / "parts", **options)
-    (one, _), (other, _) = load_state(runs / "whole"), load_state(runs / "parts")
-    for name, value in one["model"].items():
-        assert value.equal(other["model"][name]), name
-    fixed = torch.equal(
-        one["model"]["backbone.fc.weight"], load_state(made[0])[0]["ema"]["backbone.fc.weight"]
-    )
-    assert fixed == (not more)
+def test_joint_training_moves_backbone_and_mixture(tiny, made, tmp_path):
+    mine = tmp_path / "training" / "joint"
+    options = {**MIXTURE, "head": "latent", "accept": 1.0, "latent_prior": "root"}
+    [row] = run(tiny, mine, stage="joint", steps=4, init=made[0], validate_every=4, **options)
+    assert row["base"] > 0 and row["accepted"] > 0
+    before, after = load_state(made[0])[0]["ema"], load_state(mine)[0]["model"]
+    assert not torch.equal(before["backbone.fc.weight"], after["backbone.fc.weight"])
+    for name in ("up_proj.weight", "prior_proj.weight"):  # zero at first
+        assert after[f"head.{name}"].abs().sum() > 0
+
+
+def test_gradients_of_the_processes_add_up_to_those_of_one(tiny, made, monkeypatch):
+    """In float32: two shares of a batch, divided by the sums over both."""
+    monkeypatch.setattr("dartree_exp.training.step.cpu_has_bf16", lambda: False)
+    model, ids, meta = load_run(made[2], tiny.opened)
+    vocabulary = load_vocabulary(tiny.opened, ids.tolist(), 0)
+    settings, _ = from_json(meta["settings"])
+    model.head.bind(vocabulary.embed, lm_head=vocabulary.head)
+    model.backbone.requires_grad_(False)
+    held = load_captured(tiny.features, 1, (0, 2))[:4]
+
+    def gradients(*shares, whole=True):
+        model.zero_grad()
+        batches = [
+            make_batch(part, [even_anchors(x, 5) for x in part], 4, model.feature_scale, vocabulary)
+            for part in shares
+        ]
+        drawn = [
+            draw(batch, settings, [generator(0)] * len(part))
+            for batch, part in zip(batches, shares, strict=True)
+        ]
+        totals = [sum(parts) for parts in zip(*(one.totals for one in drawn), strict=True)]
+        for batch, one in zip(batches, drawn, strict=True):
+            step = Step(model, settings, vocabulary)
+            step(batch, one, totals if whole else one.totals, 0.5).backward()
+        return torch.cat([p.grad.flatten() for p in model.head.parameters()])
+
+    one, two = gradients(held), gradients(held[:1], held[1:])
+    torch.testing.assert_close(two, one, atol=1e-5 * float(one.abs().max()), rtol=1e-3)
+    control = gradients(held[:1], held[1:], whole=False)
+    assert (control - one).norm() > 0.1 * one.norm()
 
 
 def test_the_exported_folder_has_the_accuracy_of_the_run_and_decodes_exactly(tiny, made, tmp_path):
@@ -98,6 +127,19 @@ def test_the_exported_folder_has_the_accuracy_of_the_run_and_decodes_exactly(tin
     assert set(json.loads(pairs.read_text())["pairs"]) == {"marginal", "mixture"}
 
 
+def test_a_head_alone_is_exported_beside_its_backbone(tiny, made, tmp_path):
+    paths = ["--data", str(tiny.data), "--target", str(tiny.target), "--holdout", "2"]
+    shared, alone = str(tmp_path / "shared"), tmp_path / "alone"
+    assert export(["--run", str(made[0]), *paths, "--out", shared]) == 0
+    options = [*paths, "--backbone", shared, "--out", str(alone)]
+    assert export(["--run", str(made[2]), *options]) == 0
+    whole, head = read_checkpoint(made[3]), read_checkpoint(alone)
+    assert whole.config.head == head.config.head
+    for name, value in whole.head.state_dict().items():
+        assert torch.equal(value, head.head.state_dict()[name]), name
+    assert (alone / "model.safetensors").stat().st_size < 4000
+
+
 def test_the_objective_in_words():
     s = head_settings("latent")
     s.accept, s.accept_form, s.accept_threshold = 0.5, "expected", 0.1
@@ -117,12 +159,16 @@ def test_the_objective_in_words():
         ("dblast", {"head": "gru"}, "training.accept=1: .* needs training.head=latent and"),
         ("backbone", {"accept": 1.0}, "training.accept=1: is the accepted length of a mixture"),
         ("dblast", {"accept": 0.0, "ce": 0.0}, "training.accept=0: at least one must be above 0"),
-        ("joint", {"head": "latent", "accept": 1, "ce": 0, **OWN}, "training.ce=0, training.stage"),
+        (
+            "joint",
+            {"head": "latent", "accept": 1, "ce": 0, **MIXTURE},
+            "training.ce=0, training.stage",
+        ),
         ("dblast", {"accept_form": "linear"}, "must be one of log, expected"),
     ],
 )
 def test_settings_that_do_not_fit_a_mixture(tiny, made, tmp_path, stage, changed, said):
-    own = {**OWN, **changed} if stage == "dblast" else changed
+    own = {**MIXTURE, **changed} if stage == "dblast" else changed
     typed = overrides(tiny, tmp_path / "training" / "x", stage, steps=1, init=made[0], **own)
     with pytest.raises(ConfigError, match=said):
         train(typed)

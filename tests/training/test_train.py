@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from training_support import interrupted, overrides, run
+from training_support import MIXTURE, interrupted, overrides, run
 
 from dartree_exp.drafters.dflash.checkpoint import read_checkpoint
 from dartree_exp.errors import UserError
@@ -91,11 +91,13 @@ def test_a_training_is_no_row_of_a_table(trained):
         find_runs(trained.root)
 
 
-@pytest.mark.parametrize("stage", ["backbone", "head"])
+@pytest.mark.parametrize("stage", ["backbone", "head", "dblast"])
 def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(tiny, trained, runs, stage):
     options = {"stage": stage, "steps": 12, "validate_every": 4}
     if stage == "head":
         options |= {"init": trained.root / "backbone", "head": "markov_rnn"}
+    elif stage == "dblast":
+        options |= {"init": trained.root / "backbone", **MIXTURE}
     run(tiny, runs / "whole", **options)
     interrupted(tiny, runs / "parts", 5, **options)
     assert load_state(runs / "parts")[1]["step"] == 5

@@ -16,6 +16,8 @@ SMALL = {
 }  # fmt: skip
 
 
+MIXTURE = {"latents": 3, "latent_rank": 8, "loss_slots": 4, "short_block": 4, "lr": 0.03}
+"""Sizes of a latent mixture; its loss needs every slot of a block."""
 CAPTURED = ["--taps", "0", "2", "--holdout", "2", "--shard-size", "12"]
 """Options of the capture whose features the trainings here read."""
 

@@ -17,6 +17,8 @@ def test_dartree_on_the_embedded_model(embedded_model, tmp_path, law):
         "benchmark.categories=[math]",
         "decoding.max_new_tokens=20",
         "engine.dtype=fp32",
+        "budget.costs=[[1,26.5],[17,42.0],[65,85.0]]",  # the same trees on every machine
+        "budget.overhead=9",
     ]
     config = compose([*overrides, f"decoding={law}"])
     with RunFolder.open(tmp_path / "run", to_yaml(config), config_hash(config)) as folder:

@@ -94,7 +94,7 @@ def test_a_flag_that_cannot_be_read_is_one_line(
 def test_a_pattern_is_every_option_that_matches() -> None:
     assert normalise(["tree=glob(p*)"]) == ["tree=pool,pruned"]
     found = normalise(["+method=glob(*, exclude=[d*, h*, e*, j*, m*, s*, t*])"])
-    assert found == ["method=ar,chain_ddtree,pctree,ptd"]
+    assert found == ["method=adaflash,ar,chain_ddtree,ngram,pctree,ptd"]
     assert normalise(["tree=glob(*)"]) == [
         f"tree={','.join(groups()['tree'])}"
     ]  # the parts, `_shared`, are none

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from dartree_exp.config import compose
 from dartree_exp.config.method_schema import DrafterConfig
 from dartree_exp.drafters import load_drafter
 from dartree_exp.drafters.dflash.checkpoint import save_drafter
@@ -89,10 +91,9 @@ def test_oracle_ends_quietly_at_the_targets_range():
 
 
 def config(**changes) -> DrafterConfig:
-    values = {"name": "random", "path": None, "head": "none", "num_drafts": None, "seed": 0}
-    values |= {"causal": False, "block_size": None, "children": 4, "probes": 32, **changes}
+    values = {"name": "random", "path": None, "head": "none", "num_drafts": None, **changes}
     kind = "scripted" if values["name"] in FAMILIES["scripted"].kinds else "dflash"
-    return DrafterConfig(family=kind, **values)
+    return replace(compose(["model=toy"]).drafter, family=kind, **values)
 
 
 @pytest.mark.parametrize("name", ["oracle", "random", "adversarial"])

@@ -95,8 +95,8 @@ def test_the_slots_of_an_anchor_are_the_steps_of_the_row_before_it(made):
 
 
 SETTINGS = SimpleNamespace(
-    stage="backbone", ce=0.0, l1=0.0, kl=1.0, base_decay=1.0, gamma=GAMMA, anchors=3,
-    loss_slots=STEPS,
+    stage="backbone", ce=0.0, l1=0.0, kl=1.0, rkl=0.0, rkl_clip=0.0, rkl_temperature=1.0,
+    base_decay=1.0, gamma=GAMMA, anchors=3, loss_slots=STEPS,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 import golden_support
-from shape_checks import annotated_modules
+from shape_checks import annotated_modules, check_all_again
 
 # From here on annotated shapes are checked at every call. Nothing of the package is imported yet.
 install_import_hook(annotated_modules(), "shape_checks.check_shapes")
@@ -28,6 +28,11 @@ LONGEST = ("test_notebooks.py", "test_sweep_processes.py", "test_tau.py", "test_
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that two processes end at about the same time."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _every_file_checks_shapes() -> None:
+    check_all_again()
 
 
 def pytest_configure() -> None:

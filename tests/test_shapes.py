@@ -9,7 +9,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 from dartree_exp.drafters.dflash.model import rotate
-from shape_checks import annotated_modules
+from shape_checks import CALLS, annotated_modules, check_all_again
 
 MODULES = annotated_modules()
 WRONG = """
@@ -34,6 +34,17 @@ def test_control_a_wrong_shape_is_refused():
     for wrong in (x[:, :, :2], x[..., :2], x[None], x.long()):  # rows, head_dim, rank, dtype
         with pytest.raises(TypeCheckError, match="rotate"):
             rotate(x, wrong, x)
+
+
+def test_the_first_calls_are_checked_and_later_ones_cost_nothing():
+    check_all_again()
+    x = torch.zeros(2, 1, 3, 4)
+    for _ in range(CALLS):
+        rotate(x, x, x)
+    rotate(x, x[..., :1], x)  # broadcasts: only its annotation forbids it
+    check_all_again()
+    with pytest.raises(TypeCheckError, match="rotate"):
+        rotate(x, x[..., :1], x)
 
 
 def test_shapes_are_not_checked_in_a_run():

@@ -19,7 +19,7 @@ STUDIES = groups()["experiment"]
 MOST_POINTS = 24
 SMALL = ["benchmark.limit=1", "decoding.max_new_tokens=4", "engine.dtype=fp32", "engine.threads=1"]
 PROMISED = {
-    *("adaflash", "coupled", "dblast", "lengths", "libraspec"),
+    *("adaflash", "coupled", "dblast", "jetspec", "lengths", "libraspec"),
     *("all_methods", "three_arms", "pctree", "fig1", "block_size", "entropy"),
     *("budgets", "table1", "table2_construction", "table3_heads", "temperature"),
     *(

@@ -20,6 +20,7 @@ from torch import Tensor
 from dartree_exp.kernels.candidate_select import stable_topk
 
 GREEDY_EPS = 1e-5  # below this temperature every caller takes the argmax
+NOISE = 1024  # the target's noise of a position is made for a multiple of this many ids
 
 
 def sample_key(sample_id: str) -> int:
@@ -241,7 +242,9 @@ class RoundDraws:
             return np.zeros(size)
         found = self._drawn.get((request, position))
         if found is None or len(found) < size:
-            found = self._drawn[request, position] = sampler.noise(position, size)
+            # A drafting vocabulary ends a little before the target's: drawn once for both.
+            whole = -(-size // NOISE) * NOISE
+            found = self._drawn[request, position] = sampler.noise(position, whole)
         return found[:size]
 
     def target(self, request: int, logits: Float[Tensor, " V"], depth: int) -> int:

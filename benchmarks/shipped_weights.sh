@@ -9,6 +9,9 @@ text=$(realpath "$1") work=$(realpath -m "$2") scale=${SCALE:-1} first=$PWD
 python=${PYTHON:-$first/.venv/bin/python}
 data=$work/greedy_and_sampled.jsonl.gz features=$work/features runs=$work/runs/training weights=$work/weights
 mkdir -p "$work/measured" "$weights"
+# glibc returns the memory of large tensors to the system and gets it back at every step, page by page. Kept, and in large
+# pages: 40 instead of 34 steps of the backbone a minute on two cores that had nothing else to do.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456}
 cd "$work"
 
 # Ids of the sampled text get a suffix: both texts answer the same prompts.

@@ -23,12 +23,11 @@ import torch
 from numpy.typing import NDArray
 
 from dartree_exp.budgets.fixed import FixedBudget
-from dartree_exp.training.command import Parser, output_file, run
+from dartree_exp.training.command import Parser, run
 from dartree_exp.training.corpus import Sample
-from dartree_exp.training.edges import CALIBRATED, Case, cases
-from dartree_exp.training.halves import add_halves_arguments, check_halves
+from dartree_exp.training.halves import check_halves
+from dartree_exp.training.pairs import Case, Found, add_pair_arguments, fit_pairs
 from dartree_exp.training.reliability import Array
-from dartree_exp.training.tau import held_out_prompts
 from dartree_exp.trees.coupled import FILTERED, CoupledBuilder
 
 if TYPE_CHECKING:
@@ -116,11 +115,10 @@ class Watched:
 
 def under_watch(method: Method, watch: Watch) -> Method:
     """The method with a builder that shows the coupled scores to `watch`."""
-    if isinstance(method.builder, CoupledBuilder):
-        return replace(
-            method, builder=method.builder.around(Watched(method.builder.builder, watch))
-        )
-    return replace(method, builder=Watched(method.builder, watch))
+    made = method.builder
+    if isinstance(made, CoupledBuilder):
+        return replace(method, builder=made.around(Watched(made.builder, watch)))
+    return replace(method, builder=Watched(made, watch))
 
 
 def positions(case: Case, samples: Sequence[Sample]) -> Reached:
@@ -172,57 +170,32 @@ def judged(reached: Reached, pair: tuple[float, float]) -> dict[str, float]:
     }
 
 
+def fit(case: Case, samples: list[Sample]) -> Found:
+    """The pair of every other prompt, judged on the rest."""
+    fitted, rest = positions(case, samples[::2]), positions(case, samples[1::2])
+    check_halves(samples, len(fitted.chosen), len(rest.chosen))
+    temper, spread = fit_coupling(fitted)
+    pair = round(temper, 4), round(spread, 4)
+    said = judged(rest, pair)
+    shown = (
+        f"{len(fitted.chosen):11d} {pair[0]:7.3f} {pair[1]:7.3f} {said['loss_before']:13.4f} "
+        f"{said['loss_after']:6.4f} {said['right_uncoupled']:17.4f} {said['right_after']:6.4f}"
+    )
+    how = (
+        f"softmax (log q / (temper T) + g) / spread of the target's token at every position that "
+        f"a round reached, coupled trees of {case.method.budget} nodes, {len(samples)} held-out "
+        f"prompts of at most {case.config.decoding.max_new_tokens} new tokens: fitted on every "
+        "other prompt, judged on the rest"
+    )
+    return Found(list(pair), said, shown, how)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("temper", __doc__, "--drafter drafter --data text.jsonl --out edges.json")
-    add_halves_arguments(parser)
-    parser.add_argument(
-        "--scorers",
-        nargs="+",
-        choices=CALIBRATED,
-        help="scorers to fit; none: all that it has",
-    )
-    parser.add_argument(
-        "--temperatures",
-        nargs="+",
-        type=float,
-        default=list(TEMPERATURES),
-        help="temperatures of the target, above 0",
-    )
-    parser.add_argument(
-        "--out",
-        type=output_file,
-        required=True,
-        help="write the pairs here (JSON); whatever else it says of the same weights stays",
-    )
-    args = parser.parse_args(argv)
-
-    from dartree_exp.drafters.heads.edges import stored_edges, write_edges
-
-    folder, samples = args.drafter.resolve(), held_out_prompts(args)
-    torch.set_num_threads(args.threads)
-    stored = stored_edges(args.out, folder)
-    print("scorer       T  positions  temper  spread   loss before  after   right uncoupled  after")
-    for case in cases(args, "tree.coupled=true"):
-        fitted, rest = positions(case, samples[::2]), positions(case, samples[1::2])
-        check_halves(samples, len(fitted.chosen), len(rest.chosen))
-        temper, spread = fit_coupling(fitted)
-        pair = round(temper, 4), round(spread, 4)
-        said, key = judged(rest, pair), f"{case.temperature:g}"
-        stored["coupled"].setdefault(case.scorer, {})[key] = list(pair)
-        stored["coupled_judged"].setdefault(case.scorer, {})[key] = said
-        print(
-            f"{case.scorer:11s} {case.temperature:3g} {len(fitted.chosen):10d} {pair[0]:7.3f} "
-            f"{pair[1]:7.3f} {said['loss_before']:13.4f} {said['loss_after']:6.4f} "
-            f"{said['right_uncoupled']:17.4f} {said['right_after']:6.4f}",
-            flush=True,
-        )
-        stored["coupled_how"] = (
-            f"softmax (log q / (temper T) + g) / spread of the target's token at every position "
-            f"that a round reached, coupled trees of {case.method.budget} nodes, {len(samples)} "
-            f"held-out prompts of at most {args.cap} new tokens: fitted on every other prompt, "
-            "judged on the rest"
-        )
-        write_edges(args.out, folder, stored)
+    add_pair_arguments(parser, TEMPERATURES)
+    keys = "coupled", "coupled_judged", "coupled_how"
+    header = "  positions  temper  spread   loss before  after   right uncoupled  after"
+    fit_pairs(parser.parse_args(argv), keys, header, fit, "tree.coupled=true")
     return 0
 
 

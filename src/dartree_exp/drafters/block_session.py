@@ -71,7 +71,7 @@ class BlockSession:
 
     def skip(self, commit: Commit) -> Scorer:
         self._note(commit)
-        return NoDrafts(torch.tensor(commit.roots, device=commit.ids.device))
+        return NoDrafts.after(commit)
 
     def _note(self, commit: Commit) -> None:
         if commit.features is not None:

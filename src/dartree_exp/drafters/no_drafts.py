@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from dartree_exp.interfaces import Commit
+
 
 class NoDrafts:
     """A `Scorer` without depths, of which every builder makes the bare root."""
@@ -16,6 +18,11 @@ class NoDrafts:
     def __init__(self, root: Tensor) -> None:
         """root: int64 [*R]."""
         self.root = root
+
+    @classmethod
+    def after(cls, commit: Commit) -> NoDrafts:
+        """Of the round that begins with these roots."""
+        return cls(torch.tensor(commit.roots, device=commit.ids.device))
 
     def start(self) -> None:
         return None

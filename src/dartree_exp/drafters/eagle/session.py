@@ -149,7 +149,7 @@ class EagleSession:
 
     def skip(self, commit: Commit) -> Scorer:
         self._note(commit)
-        return NoDrafts(torch.tensor(commit.roots, device=commit.ids.device))
+        return NoDrafts.after(commit)
 
     def _note(self, commit: Commit) -> None:
         features = commit.features if self._drafter.model.config.third else commit.hidden

@@ -64,7 +64,7 @@ class LmSession:
 
     def skip(self, commit: Commit) -> Scorer:
         self._texts.read(commit)
-        return NoDrafts(torch.tensor(commit.roots, device=commit.ids.device))
+        return NoDrafts.after(commit)
 
     def probes(self, tree: object) -> Probes | None:
         return None

@@ -77,7 +77,7 @@ class MedusaSession:
         return self._scoring(self._drafter.block(last), commit, draws)
 
     def skip(self, commit: Commit) -> Scorer:
-        return NoDrafts(torch.tensor(commit.roots, device=commit.ids.device))
+        return NoDrafts.after(commit)
 
     def probes(self, tree: object) -> Probes | None:
         return None

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from dartree_exp.drafters.no_drafts import NoDrafts
 from dartree_exp.drafters.spec import DrafterSettings
@@ -60,7 +59,7 @@ class NgramSession:
 
     def skip(self, commit: Commit) -> Scorer:
         self._texts.read(commit)
-        return NoDrafts(torch.tensor(commit.roots, device=commit.ids.device))
+        return NoDrafts.after(commit)
 
     def probes(self, tree: object) -> Probes | None:
         return None

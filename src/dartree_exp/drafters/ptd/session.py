@@ -75,7 +75,7 @@ class PTDSession:
         return self._none(commit)
 
     def _none(self, commit: Commit) -> NoDrafts:
-        return NoDrafts(torch.tensor(commit.roots, device=commit.ids.device))
+        return NoDrafts.after(commit)
 
     def probes(self, tree: DraftTree) -> Probes | None:
         """The guesses of every request, behind its root; shorter ones are padded with guesses that

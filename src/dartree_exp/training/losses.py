@@ -157,17 +157,18 @@ def draft_loss(
         base = F.linear(hidden[part], head).float()
         if right is not None:
             right[part] = base.argmax(1) == target
-        wanted = None
+        wanted = law = None
         if teacher is not None:
             rows = head if teacher_head is None else teacher_head
             wanted = F.linear(teacher[part].to(rows.dtype), rows).float()
+            law = wanted.softmax(-1)
             if mix.rkl:
                 target = wanted.argmax(1)
         most = mix.clip * total
         gradient = None
         if codes is not None and output is not None and d_codes is not None:
             final = base + F.linear(codes[part], output)
-            loss, acceptance[part] = _loss_to_gradient(final, target, wanted, share, mix, most)
+            loss, acceptance[part] = _loss_to_gradient(final, target, wanted, law, share, mix, most)
             sums[1] += float((loss * share).sum())
             final.mul_(1 - base_share)
             d_codes[part] = final @ output
@@ -175,7 +176,7 @@ def draft_loss(
                 d_output += final.T @ codes[part]
             gradient = final
         if base_share > 0 or not corrected:
-            loss, accepted = _loss_to_gradient(base, target, wanted, share, mix, most)
+            loss, accepted = _loss_to_gradient(base, target, wanted, law, share, mix, most)
             sums[0] += float((loss * share).sum())
             if not corrected:
                 acceptance[part] = accepted
@@ -198,16 +199,22 @@ def confidence_loss(logits: Tensor, acceptance: Tensor, weights: Tensor, total: 
 
 
 def _loss_to_gradient(
-    logits: Tensor, target: Tensor, wanted: Tensor | None, share: Tensor, mix: Mix, most: float
+    logits: Tensor,
+    target: Tensor,
+    wanted: Tensor | None,
+    law: Tensor | None,
+    share: Tensor,
+    mix: Mix,
+    most: float,
 ) -> tuple[Tensor, Tensor]:
     """Replace logits [n, Vd] by the gradient of sum(share * loss) in place; returns loss and
-    acceptance [n]. wanted: the target's logits [n, Vd]. most: a row's largest reverse KL.
+    acceptance [n]. wanted: the target's logits [n, Vd]; law: their softmax p. most: a row's largest
+    reverse KL.
 
-    With p = softmax(wanted), q = softmax(logits): d CE = q - onehot, d KL = q - p, d L1 = q (s -
+    With q = softmax(logits): d CE = q - onehot, d KL = q - p, d L1 = q (s -
     sum(q s)) with s = sign(q - p).
     """
     rows = torch.arange(len(target))
-    law = None if wanted is None else wanted.softmax(-1)
     back = None
     if wanted is not None and mix.rkl:
         back = _reverse_kl(logits, wanted, mix.temperature, most)

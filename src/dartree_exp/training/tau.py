@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +21,9 @@ from dartree_exp.errors import RunError
 from dartree_exp.training.command import Parser, output_file, positive, run
 from dartree_exp.training.corpus import Sample, load_samples, split_holdout
 from dartree_exp.training.errors import InputError
+
+if TYPE_CHECKING:
+    from dartree_exp.engines.target import Target
 
 METHODS = ("dflash", "domino", "ddtree", "dartree_fixed", "dartree_pruned")
 FAMILY, FULL = "dflash", "gru"
@@ -107,7 +111,9 @@ class Validator:
         threads: int,
         settings: Sequence[str] = (),
         temperature: float = 0.0,
+        target: Target | None = None,
     ) -> None:
+        """target: loaded before, with the same settings."""
         from dartree_exp.assemble import make_sampler
         from dartree_exp.config import compose
         from dartree_exp.decode import autoregress
@@ -126,7 +132,7 @@ class Validator:
         ]
         self.head = head_kind(drafter)
         config = compose(self.overrides)
-        self.target = load_target(config.model, config.engine)
+        self.target = target or load_target(config.model, config.engine)
         self.rule = StopRule(cap, frozenset(self.target.eos_ids))
         self.samplers = [make_sampler(config.decoding, s.id) for s in samples]
         self.plain = [
@@ -201,9 +207,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=output_file, help="write JSON here, for the card")
     args = parser.parse_args(argv)
     samples, folder = held_out_prompts(args), args.drafter.resolve()
-    rows = []
+    rows, target = [], None
     for temperature in args.temperatures:
-        validator = Validator(folder, samples, args.cap, args.threads, args.set, temperature)
+        validator = Validator(
+            folder, samples, args.cap, args.threads, args.set, temperature, target
+        )
+        target = validator.target
         for method in args.methods or presets(folder):
             row = validator.measure(method)
             rows.append(row)

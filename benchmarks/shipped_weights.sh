@@ -33,8 +33,11 @@ both() {  # a command in two processes that share its work
 }
 both dartree_exp.training.capture --data "$data" --holdout 8 --out "$features"
 
+scaled() {  # minutes or steps, how many
+  "$python" -c "print(round($2 * $scale, 3) if '$1' == 'minutes' else max(1, int($2 * $scale)))"
+}
 train() {  # name, minutes or steps, how many, settings: two processes
-  local name=$1 unit=$2 length; length=$("$python" -c "print(round($3 * $scale, 3) if '$2' == 'minutes' else max(1, int($3 * $scale)))"); shift 3
+  local name=$1 unit=$2 length; length=$(scaled "$2" "$3"); shift 3
   "$python" -m torch.distributed.run --standalone --nproc-per-node 2 -m dartree_exp.train data="$data" features="$features" \
     training.samples=16 training.save_every=300 training."$unit"="$length" output="$work/runs" name="$name" "$@"
 }
@@ -101,10 +104,10 @@ ship block24 ${base}_block24 4
 
 # AdaFlash: one process drafts and trains in turn. `before` has the same backbone and a length head.
 on_policy() {  # name, minutes of CPU time or steps, how many, settings
-  local name=$1 unit=$2 length; length=$("$python" -c "print(max(1, int($3 * $scale)))"); shift 3
+  local name=$1 unit=$2 length; length=$(scaled "$2" "$3"); shift 3
   "$python" -m dartree_exp.train training=on_policy training.init="$weights/$base" data="$data" threads=2 \
     training.save_every=300 training."$unit"="$length" output="$work/runs" name="$name" "$@"
   ship "$name" ${base}_"$name" 4
 }
-on_policy before steps 64 training.prefit_steps="$("$python" -c "print(max(1, int(64 * $scale)))")"
+on_policy before steps 64 training.prefit_steps="$(scaled steps 64)"
 on_policy adaflash minutes 120 training.prefit_steps=64

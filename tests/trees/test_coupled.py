@@ -88,10 +88,10 @@ def test_a_static_menu_follows_the_coupled_chain():
     assert torch.equal(ChainBuilder().build(static, Limits(D, D)).tokens, chain.tokens)
 
 
-def first_drafts(logits, samplers, coupling):
+def first_drafts(logits, samplers):
     """The best draft of each request at depth 1, for a drafter with these logits."""
     block = Block(torch.zeros(len(samplers), 1, 2), logits.expand(len(samplers), 1, -1), None)
-    block, _ = coupled_block(block, None, draws_of(*samplers), coupling)
+    block, _ = coupled_block(block, None, draws_of(*samplers), Coupling())
     return block.logits[:, 0].argmax(-1).tolist()
 
 
@@ -100,10 +100,10 @@ def test_a_drafter_that_is_the_target_drafts_the_target_s_own_draw():
     samplers = [Sampler(T, seed=s, sample_id="a") for s in range(200)]
     drawn = [s.choose(p, START + 1) for s in samplers]
     assert len(set(drawn)) > 10
-    assert first_drafts(p, samplers, Coupling()) == drawn
+    assert first_drafts(p, samplers) == drawn
     # Control: with the noise of other seeds, drafts agree as often as two independent draws.
     others = [Sampler(T, seed=s + 1000, sample_id="a") for s in range(200)]
-    agreed = sum(a == b for a, b in zip(first_drafts(p, others, Coupling()), drawn, strict=True))
+    agreed = sum(a == b for a, b in zip(first_drafts(p, others), drawn, strict=True))
     chance = float((p / T).softmax(-1).square().sum())
     assert agreed / 200 < chance + 4 * (chance / 200) ** 0.5 < 0.8
 
@@ -132,10 +132,10 @@ def test_the_softmax_is_the_law_of_the_draw_if_errors_are_gumbel():
 def test_what_the_target_filters_out_comes_last():
     p = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.0])
     samplers = [Sampler(T, top_k=2, seed=s, sample_id="a") for s in range(60)]
-    drafts = first_drafts(p, samplers, Coupling())
+    drafts = first_drafts(p, samplers)
     assert drafts == [s.choose(p, START + 1) for s in samplers] and set(drafts) == {0, 1}
     unfiltered = [Sampler(T, seed=s, sample_id="a") for s in range(60)]
-    assert set(first_drafts(p, unfiltered, Coupling())) > {0, 1}
+    assert set(first_drafts(p, unfiltered)) > {0, 1}
 
 
 @pytest.mark.parametrize("scoring", HEADS)
